@@ -100,6 +100,19 @@ NPU_API npu_status npu_set_threads(npu_model *model, int32_t threads);
  */
 NPU_API npu_status npu_set_runs(npu_model *model, int32_t runs);
 
+/*
+ * States: what the model carries from one run to the next. The input of a state takes what its output gave in the run before, and
+ * zeros in the first run and after npu_reset. In npu_run and npu_submit, NULL stands for the input of a state (a pointer is taken
+ * instead of what the model carries) and for its output, if the caller does not want it. A model is one stream: its runs take turns.
+ */
+NPU_API int32_t npu_state_count(const npu_model *model);
+
+/* The numbers of the input and the output of a state. */
+NPU_API npu_status npu_state(const npu_model *model, int32_t index, int32_t *input, int32_t *output);
+
+/* Begin a new stream; waits for a run that goes on. */
+NPU_API npu_status npu_reset(npu_model *model);
+
 /* Run: one pointer for each input and each output, in their order. */
 NPU_API npu_status npu_run(npu_model *model, const void *const *inputs, void *const *outputs);
 

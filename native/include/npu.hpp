@@ -89,7 +89,10 @@ public:
 
     void set_runs(int runs) { check(npu_set_runs(model_.get(), runs)); }
 
-    /* One pointer for each input and each output. */
+    /* Begin a new stream: the states of the model are zero again. */
+    void reset() { check(npu_reset(model_.get())); }
+
+    /* One pointer for each input and each output; NULL for what the model carries (npu_state_count). */
     void run(const std::vector<const void *> &inputs, const std::vector<void *> &outputs)
     {
         check_counts(inputs.size(), outputs.size());

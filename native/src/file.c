@@ -145,6 +145,22 @@ static const struct {
     {".npu.meta", 0},
 };
 
+/* The table of states, which a file may do without. */
+static const char *find_states(npuc_file *f, const elf *e)
+{
+    for (uint32_t k = 1; k < f->section_count; k++) {
+        const npuc_elf_section *s = &f->sections[k];
+        if (strcmp(section_name(f, e, k), ".npu.states") != 0) continue;
+        if (f->states) return refuse(f, k, "a section is there twice");
+        if (s->entry_size != sizeof(npuc_file_state) || s->size % sizeof(npuc_file_state) || s->offset % 8 ||
+            s->size / sizeof(npuc_file_state) > UINT32_MAX)
+            return refuse(f, k, "a table is not made of whole records");
+        f->states = (const npuc_file_state *)(const void *)(f->bytes + s->offset);
+        f->state_count = (uint32_t)(s->size / sizeof(npuc_file_state));
+    }
+    return NULL;
+}
+
 static const char *find_tables(npuc_file *f, const elf *e, const npuc_elf_section **found)
 {
     for (int t = 0; t < NEEDED; t++) found[t] = NULL;
@@ -483,6 +499,31 @@ static const char *check_subgraphs(npuc_file *f, const elf *e)
     return NULL;
 }
 
+static int is_listed(const npuc_file *f, uint32_t first, uint32_t count, uint32_t tensor)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (f->lists[first + i] == tensor) return 1;
+    return 0;
+}
+
+static const char *check_states(npuc_file *f)
+{
+    const npuc_file_header *h = f->header;
+    for (uint32_t k = 0; k < f->state_count; k++) {
+        const npuc_file_state *s = &f->states[k];
+        if (s->input >= f->tensor_count || s->output >= f->tensor_count) return refuse(f, k, "a state names a tensor that does not exist");
+        if (!is_listed(f, h->first_input, h->inputs, s->input) || !is_listed(f, h->first_output, h->outputs, s->output))
+            return refuse(f, k, "a state is not an input and an output of the model");
+        const npuc_file_tensor *x = &f->tensors[s->input], *y = &f->tensors[s->output];
+        if (x->dtype != y->dtype || x->rank != y->rank || memcmp(x->shape, y->shape, sizeof x->shape) != 0 || x->scale != y->scale ||
+            x->zero_point != y->zero_point)
+            return refuse(f, k, "a state has different types as an input and as an output");
+        for (uint32_t j = 0; j < k; j++)
+            if (f->states[j].input == s->input) return refuse(f, k, "an input is two states");
+    }
+    return NULL;
+}
+
 static const char *check_allocations(npuc_file *f)
 {
     for (uint32_t k = 0; k < f->allocation_count; k++) {
@@ -511,10 +552,12 @@ const char *npuc_file_open(const void *bytes, uint64_t size, npuc_file *file)
     const char *why = check_header(file, &e);
     if (!why) why = check_sections(file, &e);
     if (!why) why = find_tables(file, &e, found);
+    if (!why) why = find_states(file, &e);
     if (!why) why = check_file_header(file);
     if (!why) why = check_segments(file, &e, found[WEIGHTS]);
     if (!why) why = check_tensors(file);
     if (!why) why = check_subgraphs(file, &e);
+    if (!why) why = check_states(file);
     if (!why) why = check_allocations(file);
     return why;
 }

@@ -38,7 +38,10 @@ static npu_status furnish(npu_context *context)
         s->sim = npuc_sim_create(s->cores, (int64_t)f->header->local_bytes, (int64_t)f->header->shared_bytes, f->weights,
                                  (int64_t)f->segments[0].size);
     }
-    if (s->sim) return NPU_OK;
+    if (s->sim) {
+        npu_reset_states(s);
+        return NPU_OK;
+    }
     free(context->memory);
     return npu_fail(NPU_NO_MEMORY, "there is not enough memory for %llu bytes and the NPU's own memories", (unsigned long long)size);
 }
@@ -151,6 +154,7 @@ npu_status npu_set_runs(npu_model *model, int32_t runs)
 {
     if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
     if (runs < 1 || runs > NPU_MOST_RUNS) return npu_fail(NPU_BAD_ARGUMENT, "1 to %d runs may go on at once, not %d", NPU_MOST_RUNS, runs);
+    if (runs > 1 && npu_state_count(model)) return npu_fail(NPU_BAD_ARGUMENT, "runs of a model with states take turns");
     pthread_mutex_lock(&model->lock);
     model->most = runs;
     pthread_cond_broadcast(&model->returned);
@@ -226,6 +230,17 @@ npu_status npu_run(npu_model *model, const void *const *inputs, void *const *out
     if (!status) status = npu_execute(&context->session, inputs, outputs);
     give(model, context);
     return status;
+}
+
+npu_status npu_reset(npu_model *model)
+{
+    if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
+    if (!npu_state_count(model)) return NPU_OK;
+    npu_context *context = take(model);
+    if (!context) return NPU_NO_MEMORY;
+    npu_reset_states(&context->session);
+    give(model, context);
+    return NPU_OK;
 }
 
 static int64_t whole(int64_t size) { return (size + 63) / 64 * 64; }

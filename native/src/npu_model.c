@@ -181,6 +181,11 @@ void npu_place(npu_session *s, npu_block *block)
             const uint64_t both = (f->tensors[c->source].size + 63) / 64 * 64 + f->tensors[c->result].size;
             if (both > staging) staging = both;
         }
+    for (uint32_t i = 0; i < f->state_count; i++) {
+        const npuc_file_tensor *x = &f->tensors[f->states[i].input], *y = &f->tensors[f->states[i].output];
+        const uint64_t larger = x->size > y->size ? x->size : y->size;
+        if (larger > staging) staging = larger;
+    }
     s->staging = npu_take(block, staging);
 }
 
@@ -208,6 +213,34 @@ const npu_tensor *npu_output(const npu_model *model, int32_t index)
 {
     const int32_t inputs = npu_input_count(model);
     return index >= 0 && index < npu_output_count(model) ? &session_of(model)->tensors[inputs + index] : NULL;
+}
+
+/* ---- states ---- */
+
+static int is_state(const npuc_file *f, uint32_t tensor, int is_input)
+{
+    for (uint32_t i = 0; i < f->state_count; i++)
+        if ((is_input ? f->states[i].input : f->states[i].output) == tensor) return 1;
+    return 0;
+}
+
+int32_t npu_state_count(const npu_model *model) { return model ? (int32_t)session_of(model)->file.state_count : 0; }
+
+/* The number of a tensor among the inputs or outputs. */
+static int32_t place_of(const npuc_file *f, uint32_t first, uint32_t count, uint32_t tensor)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (f->lists[first + i] == tensor) return (int32_t)i;
+    return -1;
+}
+
+npu_status npu_state(const npu_model *model, int32_t index, int32_t *input, int32_t *output)
+{
+    if (index < 0 || index >= npu_state_count(model) || !input || !output) return npu_fail(NPU_BAD_ARGUMENT, "there is no state %d", index);
+    const npuc_file *f = &session_of(model)->file;
+    *input = place_of(f, f->header->first_input, f->header->inputs, f->states[index].input);
+    *output = place_of(f, f->header->first_output, f->header->outputs, f->states[index].output);
+    return NPU_OK;
 }
 
 /* ---- running ---- */
@@ -245,6 +278,33 @@ static void reorder(const npuc_file_tensor *t, uint8_t *place, uint8_t *dense, i
             if (++index[axis] < (int64_t)t->shape[from]) break;
             dense_at -= stride[from] * index[axis];
             index[axis] = 0;
+        }
+    }
+}
+
+/* What a state begins with is the real 0. */
+void npu_reset_states(npu_session *s)
+{
+    const npuc_file *f = &s->file;
+    for (uint32_t i = 0; i < f->state_count; i++) {
+        const npuc_file_tensor *t = &f->tensors[f->states[i].input];
+        const size_t size = bits_of[t->dtype] / 8;
+        const int64_t zero = t->scale > 0 ? t->zero_point : 0;
+        for (uint64_t at = 0; at + size <= t->size; at += size) memcpy(memory_of(s, t) + at, &zero, size); /* little-endian */
+    }
+}
+
+/* What a run gave is what the next one begins with. */
+static void keep_states(npu_session *s)
+{
+    const npuc_file *f = &s->file;
+    for (uint32_t i = 0; i < f->state_count; i++) {
+        const npuc_file_tensor *x = &f->tensors[f->states[i].input], *y = &f->tensors[f->states[i].output];
+        if (memcmp(x->order, y->order, sizeof x->order) == 0) {
+            memmove(memory_of(s, x), memory_of(s, y), (size_t)(x->size < y->size ? x->size : y->size));
+        } else {
+            reorder(y, memory_of(s, y), s->staging, 0);
+            reorder(x, memory_of(s, x), s->staging, 1);
         }
     }
 }
@@ -307,19 +367,21 @@ npu_status npu_execute(npu_session *s, const void *const *inputs, void *const *o
     const npuc_file_header *h = f->header;
     if ((h->inputs && !inputs) || (h->outputs && !outputs)) return npu_fail(NPU_BAD_ARGUMENT, "there are no tensors");
     for (uint32_t i = 0; i < h->inputs; i++)
-        if (!inputs[i] && s->tensors[i].size) return npu_fail(NPU_BAD_ARGUMENT, "input %u, '%.200s', is NULL", i, s->tensors[i].name);
+        if (!inputs[i] && s->tensors[i].size && !is_state(f, f->lists[h->first_input + i], 1))
+            return npu_fail(NPU_BAD_ARGUMENT, "input %u, '%.200s', is NULL", i, s->tensors[i].name);
     for (uint32_t i = 0; i < h->outputs; i++)
-        if (!outputs[i] && s->tensors[h->inputs + i].size)
+        if (!outputs[i] && s->tensors[h->inputs + i].size && !is_state(f, f->lists[h->first_output + i], 0))
             return npu_fail(NPU_BAD_ARGUMENT, "output %u, '%.200s', is NULL", i, s->tensors[h->inputs + i].name);
     for (uint32_t i = 0; i < h->inputs; i++) {
         const npuc_file_tensor *t = listed(f, h->first_input, i);
         /* Only read: the direction is to the place. */
-        reorder(t, memory_of(s, t), (uint8_t *)(uintptr_t)inputs[i], 1);
+        if (inputs[i]) reorder(t, memory_of(s, t), (uint8_t *)(uintptr_t)inputs[i], 1);
     }
     const npu_status status = npu_run_subgraphs(s);
     for (uint32_t i = 0; i < h->outputs && !status; i++) {
         const npuc_file_tensor *t = listed(f, h->first_output, i);
-        reorder(t, memory_of(s, t), outputs[i], 0);
+        if (outputs[i]) reorder(t, memory_of(s, t), outputs[i], 0);
     }
+    if (!status) keep_states(s);
     return status;
 }

@@ -40,6 +40,9 @@ npu_status npu_prove(npu_session *session, int32_t threads);
 /* All subgraphs, on what the inputs hold. */
 npu_status npu_run_subgraphs(npu_session *session);
 
+/* States begin with zero again. */
+void npu_reset_states(npu_session *session);
+
 /* One run of a model that is proven; no other may go on. */
 npu_status npu_execute(npu_session *session, const void *const *inputs, void *const *outputs);
 

@@ -51,6 +51,7 @@ npu_status npu_init(const void *bytes, size_t size, const npu_needs *needs, void
     if (scratch) s->sim = make_sim(s, needs, &block);
     if (!s->sim) return npu_fail(NPU_NO_MEMORY, "the arena of %zu bytes is too small", arena_size);
     npuc_scratch_use(scratch, (size_t)needs->kernels);
+    npu_reset_states(s);
     *model = made;
     return NPU_OK;
 }
@@ -59,4 +60,11 @@ npu_status npu_run(npu_model *model, const void *const *inputs, void *const *out
 {
     if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
     return npu_execute(&model->session, inputs, outputs);
+}
+
+npu_status npu_reset(npu_model *model)
+{
+    if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
+    npu_reset_states(&model->session);
+    return NPU_OK;
 }

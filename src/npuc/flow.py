@@ -414,6 +414,7 @@ def schemes_of(
 
     `types` are the tensor types of a prequantized model.
     """
+    from npuc.ir.states import moves_of_states
     from npuc.partition import to_keep_float
     from npuc.quant.config import QuantizationConfig
     from npuc.quant.from_target import fitted, misfit, scheme_for
@@ -422,7 +423,7 @@ def schemes_of(
     if target is not None and (config is None or "scheme" not in config.model_fields_set):
         base = scheme_for(target).to_dict()
         config = (config or QuantizationConfig()).model_copy(update={"scheme": base})
-    configured = (config or QuantizationConfig()).resolve(graph)
+    configured = (config or QuantizationConfig()).resolve(graph).as_float(moves_of_states(graph))
     if target is None:
         return configured
     nowhere = to_keep_float(graph, target, types)

@@ -135,6 +135,12 @@ typedef struct npuc_file_allocation {
     uint32_t reserved; /* 0 */
 } npuc_file_allocation;
 
+/* Section .npu.states, which a file may have: an input that takes what an output gave in the run before. */
+typedef struct npuc_file_state {
+    uint32_t input; /* a tensor: an input of the model */
+    uint32_t output; /* a tensor of the same type and shape: an output of the model */
+} npuc_file_state;
+
 /* The first bytes of the file. */
 typedef struct npuc_elf_header {
     uint8_t ident[16]; /* magic number, class, byte order, version */

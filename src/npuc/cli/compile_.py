@@ -25,6 +25,8 @@ from npuc.errors import UsageError
 from npuc.words import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from npuc.codegen.compile_model import Compilation, CompileOptions
     from npuc.frontend.options import ImportOptions
     from npuc.ir import Graph
@@ -65,6 +67,7 @@ class CompileCommand(CommandOptions):
         ),
     ] = 2
     device: options.Devices = None
+    state: options.States = None
     island_threshold: options.IslandThreshold = 1.0
     cores: Annotated[
         int | None,
@@ -119,6 +122,7 @@ def command(args: CompileCommand) -> None:
     from npuc.codegen.compile_model import CompileOptions
     from npuc.files import existing_model, make_folder, writable, write_atomically
     from npuc.flow import compile_network
+    from npuc.ir.states import parse_states
     from npuc.partition.overrides import parse_devices
     from npuc.profile.occupancy import local_peak, local_reach
     from npuc.profile.timeline import profile_of
@@ -164,6 +168,7 @@ def command(args: CompileCommand) -> None:
             args.model, args.input_shape, args.weights, args.add_postprocess, args.inputs, args.outputs
         ),
         folder,
+        parse_states(args.state or []),
     )
     began = time.perf_counter()
     done = compile_network(graph, machine, compile_options, args.model.stem)
@@ -255,11 +260,13 @@ def _integer_network(
     force_float: bool,
     imported: ImportOptions | None,
     folder: Path | None,
+    states: Mapping[str, str],
 ) -> tuple[Graph, quant.QuantizationRun | None]:
     """The network as integers, and how it became so unless it was."""
     from npuc.codegen.preflight import check_options
     from npuc.flow import load_model, network_to_quantize, save_graph
     from npuc.frontend.sniff import describe_content
+    from npuc.ir.states import set_states
     from npuc.partition import float_on_cpu
     from npuc.quant.report import is_integer
 
@@ -267,6 +274,7 @@ def _integer_network(
     loaded = load_model(model, imported) if own or folder is not None else None
     if own and loaded is not None and is_integer(loaded):
         quant.refuse_unused(model, request, force_float, imported.postprocess if imported else None)
+        set_states(loaded, {**loaded.states, **states})
         if folder is not None:
             save_graph(loaded, folder / "2-quantized.mlir")
         return loaded, None
@@ -274,6 +282,7 @@ def _integer_network(
         save_graph(loaded, folder / ("1-canonical.mlir" if own else "0-imported.mlir"))
     graph = network_to_quantize(model, imported, force_float=force_float)
     options.tell_import(printer, graph)
+    set_states(graph, {**graph.states, **states})
     check_options(graph, target, compile_options)
     if folder is not None:
         save_graph(graph, folder / "1-canonical.mlir")

@@ -106,6 +106,15 @@ Devices = Annotated[
         help="Run a layer on this device; * and ? match any characters. Repeat the option for several layers.",
     ),
 ]
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="INPUT=OUTPUT",
+        help="The network carries a state: in each run, this input is what this output gave in the run before. Repeat the option "
+        "for several states.",
+    ),
+]
 IslandThreshold = Annotated[
     float,
     typer.Option(

@@ -52,6 +52,7 @@ class QuantizeCommand(CommandOptions):
         typer.Option(metavar="NAME|FILE.yaml", help="Quantize with the arithmetic of this target."),
     ] = None
     force_float: quant.ForceFloat = False
+    state: options.States = None
     input_shape: options.InputShapes = None
     weights: options.Weights = None
     threads: options.Threads = None
@@ -73,6 +74,7 @@ def command(args: QuantizeCommand) -> None:
     """Run the command."""
     from npuc.files import existing_model, writable, write_atomically
     from npuc.flow import network_to_quantize, save_graph
+    from npuc.ir.states import parse_states, set_states
     from npuc.quant.report import effective_yaml
     from npuc.target import load_target
 
@@ -92,6 +94,7 @@ def command(args: QuantizeCommand) -> None:
     imported = options.imported_as(args.model, args.input_shape, args.weights)
     graph = network_to_quantize(args.model, imported, force_float=args.force_float)
     options.tell_import(printer, graph)
+    set_states(graph, {**graph.states, **parse_states(args.state or [])})
     run = quant.quantized(printer, args.model, graph, request, machine)
     done = run.quantized
     other_form = done.steps_applied and done.source is not graph

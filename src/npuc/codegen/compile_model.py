@@ -14,10 +14,19 @@ from npuc.codegen.memory_fallback import Placement
 from npuc.codegen.outputs import check_outputs, check_shape, with_own_outputs
 from npuc.errors import CompileError, ScheduleError
 from npuc.ir import Graph, Value, npu, value_name
+from npuc.ir.states import set_states
 from npuc.partition import ISLAND_THRESHOLD, Part, Partition, partition
 from npuc.partition.obstacles import Obstacle, ObstacleRule
 from npuc.partition.work import host_seconds
-from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph, Segment
+from npuc.program.model import (
+    CompiledModel,
+    Conversion,
+    CpuSubgraph,
+    HostConversion,
+    NpuSubgraph,
+    Segment,
+    State,
+)
 from npuc.program.model import Tensor as FileTensor
 from npuc.schedule import Position, Schedule, ScheduleOptions, schedule
 from npuc.schedule.bounds import bounds
@@ -120,6 +129,7 @@ def compile_program(
     """
     options = options or CompileOptions()
     check_outputs(graph)
+    set_states(graph, graph.states)
     graph, copies = with_own_outputs(graph)
     whole = int(target.memory.local.size)
     if not 0 < (whole if options.local_memory is None else options.local_memory) <= whole:
@@ -247,6 +257,7 @@ def _compile(
             **_host_estimates(titles, parted),
         },
         debug=debug_notes(graph, noted, places).encoded(),
+        states=tuple(State(name, output) for name, output in graph.states.items()),
     )
     return Compilation(model, parted, tuple(npu_parts), placement.too_large)
 

@@ -32,6 +32,7 @@ _NAME = "top.name"
 _PREPROCESS = "top.preprocess"
 _ARITHMETIC = "top.arithmetic"
 _NODES, _READERS = "top.nodes", "top.readers"
+_STATES = "top.states"
 
 
 @dataclass(frozen=True)
@@ -228,10 +229,22 @@ class Graph:
     @origins.setter
     def origins(self, origins: Origins) -> None:
         for key, table in ((_NODES, origins.nodes), (_READERS, origins.readers)):
-            self.module.attributes.pop(key, None)
-            if table:
-                words = [StringAttr(word) for pair in table.items() for word in pair]
-                self.module.attributes[key] = ArrayAttr(words)
+            self._set_pairs(key, table)
+
+    @property
+    def states(self) -> dict[str, str]:
+        """Inputs that take, in each run, what an output gave in the run before (`npuc.ir.states`)."""
+        return self._pairs(_STATES)
+
+    @states.setter
+    def states(self, pairs: Mapping[str, str]) -> None:
+        self._set_pairs(_STATES, pairs)
+
+    def _set_pairs(self, key: str, table: Mapping[str, str]) -> None:
+        self.module.attributes.pop(key, None)
+        if table:
+            words = [StringAttr(word) for pair in table.items() for word in pair]
+            self.module.attributes[key] = ArrayAttr(words)
 
     def _pairs(self, key: str) -> dict[str, str]:
         """A table of names, which the text has as one list; what is no text is left out."""

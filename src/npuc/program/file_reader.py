@@ -27,8 +27,10 @@ from npuc.program.model import (
     HostConversion,
     NpuSubgraph,
     Segment,
+    State,
     Tensor,
 )
+from npuc.program.records import Record
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,15 @@ class Reader:
         self._elf, self._where = parsed, where
         self._sections: dict[str, elf.SectionView] = {}
         for section in parsed.sections:
-            if section.name in layout.NEEDED:
+            if section.name in (*layout.NEEDED, layout.STATES):
                 if section.name in self._sections:
                     raise ValueError(f"there are two sections {section.name}")
                 self._sections[section.name] = section
         for name in layout.NEEDED:
             if name not in self._sections:
                 raise ValueError(f"the section {name} is missing")
-        self.rows = {name: self._table(name) for name in layout.TABLES}
+        self.rows = {name: self._table(name, record) for name, record in layout.TABLES.items()}
+        self._state_rows = self._table(layout.STATES, layout.STATE) if layout.STATES in self._sections else []
         self._strings = elf.StringTable(self._sections[layout.STRINGS].data)
         self._header()
         self._segments = self._read_segments()
@@ -60,8 +63,8 @@ class Reader:
         self._target = self._read_target()
         self._layers = tuple(self._string(row[0], "layer", k) for k, row in enumerate(self._layer_rows()))
 
-    def _table(self, name: str) -> list[tuple[Any, ...]]:
-        record, section = layout.TABLES[name], self._sections[name]
+    def _table(self, name: str, record: Record) -> list[tuple[Any, ...]]:
+        section = self._sections[name]
         if section.entry_size != record.size or section.data.size % record.size or section.offset % 8:
             raise ValueError(f"{name} is not a table of records of {record.size} bytes")
         # Plain integers, also of fields that are arrays: sums and products of them cannot overflow.
@@ -207,11 +210,32 @@ class Reader:
             layers=self._layers,
             subgraphs=subgraphs,
             metadata=metadata,
+            states=self._states(ports),
             debug=next(
                 (section.data.tobytes() for section in self._elf.sections if section.name == layout.DEBUG),
                 b"",
             ),
         )
+
+    def _states(self, ports: _Ports) -> tuple[State, ...]:
+        states: list[State] = []
+        for number, (first, second) in enumerate(self._state_rows):
+            if max(first, second) >= len(self._tensors):
+                raise ValueError(f"state {number} names a tensor that does not exist")
+            before, after = self._tensors[first], self._tensors[second]
+            if before.name not in ports.inputs or after.name not in ports.outputs:
+                raise ValueError(f"state {number} is not an input and an output of the model")
+            if (before.shape, before.dtype, before.scale, before.zero_point) != (
+                after.shape,
+                after.dtype,
+                after.scale,
+                after.zero_point,
+            ):
+                raise ValueError(f"state {number} has different types as an input and as an output")
+            if any(before.name == state.input for state in states):
+                raise ValueError(f"state {number} is of an input that is another state already")
+            states.append(State(before.name, after.name))
+        return tuple(states)
 
     def _subgraphs(self, reasons: dict[str, Any]) -> tuple[NpuSubgraph | CpuSubgraph | HostConversion, ...]:
         rows = self.rows[".npu.subgraphs"]

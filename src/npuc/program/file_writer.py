@@ -72,6 +72,9 @@ class _Maker:
         ]
         symbols = elf.SYMBOL.make(self._symbols)
         address = model.segments[0].address
+        states = [(self._numbers[state.input], self._numbers[state.output]) for state in model.states]
+        if states:
+            tables.append(elf.Section(layout.STATES, layout.STATE.make(states), entry_size=layout.STATE.size))
         return [
             *self._code,
             *tables,

@@ -119,6 +119,14 @@ ALLOCATION = Record(
         Field("reserved", "u4", "0"),
     ),
 )
+STATE = Record(
+    "file_state",
+    "Section .npu.states, which a file may have: an input that takes what an output gave in the run before.",
+    (
+        Field("input", "u4", "a tensor: an input of the model"),
+        Field("output", "u4", "a tensor of the same type and shape: an output of the model"),
+    ),
+)
 TABLES = {
     ".npu.header": HEADER,
     ".npu.segments": SEGMENT,
@@ -130,6 +138,8 @@ TABLES = {
 }
 STRINGS, LISTS, WEIGHTS = ".npu.strings", ".npu.lists", ".npu.weights"
 TARGET, META = ".npu.target", ".npu.meta"
+STATES = ".npu.states"
+"""A table that a file may have."""
 DEBUG = ".npu.debug"
 """A section that a file may have and that no runtime reads."""
 NEEDED = (*TABLES, STRINGS, LISTS, WEIGHTS, TARGET, META)

@@ -126,6 +126,14 @@ class HostConversion:
 
 
 @dataclass(frozen=True)
+class State:
+    """What a model carries from one run to the next: an input that takes what an output gave in the run before."""
+
+    input: str
+    output: str
+
+
+@dataclass(frozen=True)
 class CompiledModel:
     """Everything that a `.npu` file holds."""
 
@@ -148,6 +156,8 @@ class CompiledModel:
     """For tools: options, versions, the schedule, the quantization, preprocessing."""
     debug: bytes = b""
     """Where the layers are in memory (npuc.program.debug_info); empty if that is not known."""
+    states: tuple[State, ...] = ()
+    """Kept by a runtime between runs."""
 
     @cached_property
     def machine(self) -> Machine:

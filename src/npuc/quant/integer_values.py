@@ -48,6 +48,7 @@ class IntegerValues(TypeAssignment):
         preprocess = {port.name: port.preprocess for port in graph.inputs if port.preprocess}
         self.graph = Graph.empty(inputs, graph.weights.copy(), preprocess)
         self.graph.origins = graph.origins
+        self.graph.states = graph.states
         self._real: dict[Value, Value] = dict(zip(graph.block.args, self.graph.block.args, strict=True))
         self._integer: dict[tuple[Value, Any], Value] = {}
         self._shared: dict[Any, Value] = {}

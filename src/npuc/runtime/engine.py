@@ -17,7 +17,8 @@ class CompiledEngine:
         self._runner = Runner(compiled, raw_outputs=raw, workers=1, threads=threads)
 
     def run(self, inputs: Mapping[str, Array] | Array) -> dict[str, Array]:
-        """Execute all subgraphs; tensors by the names of inputs and outputs."""
+        """Execute all subgraphs; tensors by the names of inputs and outputs. States begin anew, unless they are given."""
+        self._runner.reset()
         return self._runner.run(named_inputs(inputs, self.compiled.inputs))
 
 

@@ -53,6 +53,11 @@ class Pool(Resident):
         )  # fmt: skip
         if not isinstance(model, CompiledModel):
             model = load_compiled(model)
+        if model.states:
+            raise UsageError(
+                "a pool gives each run to the first device that is free, and the model carries states from run to run",
+                fix="Use a Runner, one for each stream",
+            )
         self._runners: list[Runner] = []
         try:
             for device in devices:

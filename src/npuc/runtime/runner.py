@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.errors import DeviceError
+from npuc.errors import DeviceError, InputDataError
 from npuc.host import HostSubgraphs
 from npuc.program.file import load_compiled, open_compiled
 from npuc.program.model import CompiledModel
@@ -24,6 +24,7 @@ from npuc.runtime.inputs import arrays_of, check_outputs, chunks_of, preprocessi
 from npuc.runtime.job import Callback, Job
 from npuc.runtime.process import Resident, watch
 from npuc.runtime.resource_pool import ResourcePool
+from npuc.runtime.states import RunnerStates
 from npuc.runtime.tensors import TensorInfo, ports_of
 from npuc.runtime.worker_pool import WorkerPool
 
@@ -39,6 +40,10 @@ class Runner(Resident):
     jobs run at once, each with memory of its own that is made when it is first needed; `threads` is how many threads one
     job may use on the host. The weights of a file are compared with their checksums by the first run, all else at once;
     `verify` false leaves checksums out.
+
+    A model with states (`npuc compile --state`) carries them from run to run until `reset`: they may be left out of the inputs,
+    and runs take turns. A runner is one stream; another stream has a runner of its own. States are not carried where inputs
+    and outputs have different forms (`raw_outputs`).
 
     >>> with Runner("model.npu") as runner:  # doctest: +SKIP
     ...     scores = runner.run("cat.jpg")["scores"]
@@ -68,6 +73,9 @@ class Runner(Resident):
             model = load_compiled(model, verify=False)
         self._model = model
         self._raw = raw
+        self._carries = bool(model.states) and raw_outputs in (None, raw)
+        if self._carries:
+            self._workers = 1
         self._ports = ports_of(model, raw, raw_outputs)
         self._preprocessing = preprocessing_of(model)
         self._device = open_device(device)
@@ -100,6 +108,15 @@ class Runner(Resident):
     def output_tensors(self) -> tuple[TensorInfo, ...]:
         """What `run` gives, in order."""
         return tuple(port.info for port in self._ports.outputs)
+
+    @property
+    def states(self) -> dict[str, Array]:
+        """What the next run begins with, by the names of the inputs that are states; copies."""
+        return self._states.values()
+
+    def reset(self) -> None:
+        """Begin a new stream: the next run has states of zero."""
+        self._states.reset()
 
     def run(self, inputs: Any, outputs: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Run the model now; outputs by name.
@@ -162,6 +179,7 @@ class Runner(Resident):
     def _start_anew(self) -> None:
         """Without workers and contexts, which are made when they are needed; a device is its opener's."""
         self._owned = False
+        self._states = RunnerStates(self._model.states if self._carries else (), self._ports)
         host = HostSubgraphs(self._model, self._threads)
         where = f"the runner of '{self._model.name}'"
         self._proving, self._lock = Lock(), Lock()
@@ -189,8 +207,20 @@ class Runner(Resident):
 
     @record.spans("run", lambda self, *_: self._model.name, lambda self, *_: {"device": self.device})
     def _run(self, inputs: Any, outputs: Mapping[str, Array] | None) -> tuple[dict[str, Array], int | None]:
+        if not self._states:
+            return self._run_once(inputs, outputs)
+        with self._states.turn:
+            results, cycles = self._run_once(self._states.completed(inputs), outputs)
+            self._states.keep(results)
+        return results, cycles
+
+    def _run_once(
+        self, inputs: Any, outputs: Mapping[str, Array] | None
+    ) -> tuple[dict[str, Array], int | None]:
         arrays = self._arrays(inputs)
         rows = rows_of(arrays, self._ports)
+        if rows is not None and self._states:
+            raise InputDataError("a model with states takes the rows that it was compiled for, and no others")
         outputs = {} if outputs is None else outputs
         check_outputs(outputs, self._ports.outputs, rows)
         context = self._contexts.take()

@@ -142,6 +142,7 @@ class _Collapse:
         preprocess = {port.name: port.preprocess for port in graph.inputs if port.preprocess}
         self.out = Collapsed(Graph.empty(ports, graph.weights, preprocess))
         self.out.graph.origins = graph.origins
+        self.out.graph.states = graph.states
         self.out.graph.notes = list(graph.notes)
         self.graph = self.out.graph
         self.new: dict[SSAValue, SSAValue] = dict(zip(graph.block.args, self.graph.block.args, strict=True))
