@@ -44,6 +44,22 @@ static const rule RULES[] = {
     {9, RULE_CHOICE, 81, 5}, /* kind */
     {9, RULE_ADDRESS, 88, 0}, /* multiplier */
     {9, RULE_ADDRESS, 92, 0}, /* shift */
+    {10, RULE_ADDRESS, 24, 0}, /* x */
+    {10, RULE_CHOICE, 28, 9}, /* x_dtype */
+    {10, RULE_CHOICE, 52, 5}, /* gates */
+    {10, RULE_CHOICE, 53, 2}, /* reverse */
+    {10, RULE_CHOICE, 54, 2}, /* linear_before_reset */
+    {10, RULE_CHOICE, 55, 2}, /* coupled */
+    {10, RULE_CHOICE, 56, 2}, /* peephole */
+    {10, RULE_CHOICE, 57, 16}, /* cell_bits */
+    {10, RULE_CHOICE, 58, 9}, /* w_dtype */
+    {10, RULE_ADDRESS, 64, 0}, /* constants */
+    {10, RULE_ADDRESS, 68, 0}, /* first_h */
+    {10, RULE_ADDRESS, 72, 0}, /* first_state */
+    {10, RULE_ADDRESS, 76, 0}, /* last_h */
+    {10, RULE_ADDRESS, 80, 0}, /* last_state */
+    {10, RULE_ADDRESS, 84, 0}, /* y */
+    {10, RULE_CHOICE, 88, 9}, /* y_dtype */
     {16, RULE_ADDRESS, 24, 0}, /* x */
     {16, RULE_ADDRESS, 28, 0}, /* y */
     {16, RULE_WIDTH, 32, 0}, /* bytes */
@@ -152,6 +168,7 @@ _Static_assert(sizeof(npuc_file_subgraph) == 32, "records have the layout of the
 _Static_assert(sizeof(npuc_file_conversion) == 16, "records have the layout of the file");
 _Static_assert(sizeof(npuc_file_layer) == 8, "records have the layout of the file");
 _Static_assert(sizeof(npuc_file_allocation) == 32, "records have the layout of the file");
+_Static_assert(sizeof(npuc_file_state) == 8, "records have the layout of the file");
 _Static_assert(sizeof(npuc_elf_header) == 64, "records have the layout of the file");
 _Static_assert(sizeof(npuc_elf_section) == 64, "records have the layout of the file");
 _Static_assert(sizeof(npuc_elf_program) == 56, "records have the layout of the file");

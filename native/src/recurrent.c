@@ -1,11 +1,10 @@
 /*
- * LSTM and GRU, one direction of one layer: docs/arithmetic-recurrent.md.
+ * LSTM, GRU and simple recurrent layers, one direction of one layer: docs/arithmetic-recurrent.md.
  *
  * Products of 16-bit numbers with weights of magnitude up to 255 are summed in int32 for a while; the sums of a row go on in
  * int64. Larger weights are summed in int64 alone.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "loops.h"
 
@@ -17,8 +16,7 @@ typedef struct recurrent_job {
     void *y;
     int16_t *state; /* cell of an LSTM, Q0.15 state of a GRU: [batch, hidden] */
     void *h;
-    int16_t *room; /* for each batch entry: inputs + 2 * hidden + gates * hidden */
-    int64_t room_size;
+    int16_t *room; /* for each batch entry: `room_of` numbers */
     int32_t wide; /* weights above 255 */
 } recurrent_job;
 
@@ -83,13 +81,23 @@ static void put(void *y, int32_t dtype, int64_t i, int32_t value)
     }
 }
 
-/* The argument of gate row k. */
-static int32_t gate(const recurrent_job *j, int64_t k, const int16_t *x, const int16_t *h)
+/* A rounded argument of a gate within its limits. */
+static int32_t limited(const npuc_recurrent *p, int64_t x) { return sat16(npuc_clamp64(x, -p->limit, p->limit)); }
+
+/* The argument of gate row k, to which `more` is added before the rounding. */
+static int32_t gate(const recurrent_job *j, int64_t k, const int16_t *x, const int16_t *h, int64_t more)
 {
     const npuc_recurrent *p = &j->p;
     int64_t of_x, of_h;
     sums_of_row(j, k, x, h, &of_x, &of_h);
-    return sat16(npuc_half_up(of_x * p->multiplier_x[k] + of_h * p->multiplier_h[k] + p->bias[k], p->shift[k]));
+    return limited(p, npuc_half_up(of_x * p->multiplier_x[k] + of_h * p->multiplier_h[k] + p->bias[k] + more, p->shift[k]));
+}
+
+/* What a cell adds to the argument of a gate through its peephole: 0 the input gate, 1 the forget gate, 2 the output gate. */
+static int64_t peek(const npuc_recurrent *p, int64_t which, int64_t k, int64_t cell)
+{
+    const int64_t at = which * p->hidden + k;
+    return p->peephole ? p->peephole[at] * cell * p->multiplier_c[at] : 0;
 }
 
 static int32_t output(const npuc_recurrent *p, int64_t value)
@@ -103,13 +111,21 @@ static void lstm_step(const recurrent_job *j, const int16_t *x, const int16_t *h
     const npuc_recurrent *p = &j->p;
     const int64_t n = p->hidden;
     for (int64_t k = 0; k < n; k++) {
-        int64_t i = lookup(gate(j, k, x, h), p->sigmoid), f = lookup(gate(j, n + k, x, h), p->sigmoid);
-        int64_t g = lookup(gate(j, 2 * n + k, x, h), p->tanh), o = lookup(gate(j, 3 * n + k, x, h), p->sigmoid);
+        int64_t i = lookup(gate(j, k, x, h, peek(p, 0, k, cell[k])), p->sigmoid);
+        int64_t f = p->coupled ? 32768 - i : lookup(gate(j, n + k, x, h, peek(p, 1, k, cell[k])), p->sigmoid);
+        int64_t g = lookup(gate(j, 2 * n + k, x, h, 0), p->tanh);
         int64_t kept = f * cell[k] * ((int64_t)1 << (15 - p->cell_bits));
         int32_t c = sat16(npuc_half_up(kept + i * g, 30 - p->cell_bits));
+        int64_t o = lookup(gate(j, 3 * n + k, x, h, peek(p, 2, k, c)), p->sigmoid);
         cell[k] = (int16_t)c;
         put(h_out, p->h_dtype, at + k, output(p, o * lookup(c, p->cell_tanh)));
     }
+}
+
+static void simple_step(const recurrent_job *j, const int16_t *x, const int16_t *h, void *h_out, int64_t at)
+{
+    const npuc_recurrent *p = &j->p;
+    for (int64_t k = 0; k < p->hidden; k++) put(h_out, p->h_dtype, at + k, output(p, lookup(gate(j, k, x, h, 0), p->tanh)));
 }
 
 static void gru_step(const recurrent_job *j, const int16_t *x, const int16_t *h, int16_t *state, int16_t *reset, int16_t *sums, void *h_out,
@@ -119,8 +135,8 @@ static void gru_step(const recurrent_job *j, const int16_t *x, const int16_t *h,
     const int64_t n = p->hidden;
     const int64_t limit = (int64_t)1 << 30;
     for (int64_t k = 0; k < n; k++) {
-        sums[k] = (int16_t)lookup(gate(j, k, x, h), p->sigmoid);
-        sums[n + k] = (int16_t)lookup(gate(j, n + k, x, h), p->sigmoid);
+        sums[k] = (int16_t)lookup(gate(j, k, x, h, 0), p->sigmoid);
+        sums[n + k] = (int16_t)lookup(gate(j, n + k, x, h, 0), p->sigmoid);
         reset[k] = (int16_t)npuc_half_up((int64_t)sums[n + k] * h[k], 15);
     }
     for (int64_t k = 0; k < n; k++) {
@@ -131,9 +147,9 @@ static void gru_step(const recurrent_job *j, const int16_t *x, const int16_t *h,
             sums_of_row(j, row, x, h, &of_x, &of_h);
             of_x = npuc_clamp64(npuc_half_up(of_x * p->multiplier_x[row] + p->bias[row], p->shift[row]), -limit, limit);
             of_h = npuc_clamp64(npuc_half_up(of_h * p->multiplier_h[row] + p->bias_h[k], p->shift[row]), -limit, limit);
-            before = sat16(npuc_half_up(of_x * 32768 + r * of_h, 23));
+            before = limited(p, npuc_half_up(of_x * 32768 + r * of_h, 23));
         } else {
-            before = gate(j, row, x, reset);
+            before = gate(j, row, x, reset, 0);
         }
         int64_t fresh = lookup(before, p->tanh);
         int32_t s = sat16(npuc_half_up((32768 - z) * fresh + z * state[k], 15));
@@ -142,23 +158,30 @@ static void gru_step(const recurrent_job *j, const int16_t *x, const int16_t *h,
     }
 }
 
+/* Numbers that a batch entry needs: the input, the state, the reset state and the gates of a GRU. */
+static int64_t room_of(const npuc_recurrent *p) { return p->inputs + 4 * p->hidden; }
+
 static void batch_part(void *context, int64_t begin, int64_t end)
 {
     const recurrent_job *j = context;
     const npuc_recurrent *p = &j->p;
     for (int64_t b = begin; b < end; b++) {
-        int16_t *x = j->room + b * j->room_size, *h = x + p->inputs, *reset = h + p->hidden, *sums = reset + p->hidden;
+        int16_t *x = j->room + b * room_of(p), *h = x + p->inputs, *reset = h + p->hidden, *sums = reset + p->hidden;
         int16_t *state = j->state + b * p->hidden;
+        const int64_t mine = b * p->hidden;
+        for (int64_t i = 0; p->gates == 3 && i < p->hidden; i++) put(j->h, p->h_dtype, mine + i, output(p, state[i]));
         for (int64_t t = 0; t < p->steps; t++) {
             int64_t time = p->reverse ? p->steps - 1 - t : t;
-            int64_t from = (time * p->batch + b) * p->inputs, to = (time * p->batch + b) * p->hidden;
+            int64_t from = (time * p->batch + b) * p->inputs, to = time * p->y_stride + mine;
             for (int64_t i = 0; i < p->inputs; i++) x[i] = (int16_t)(element(j->x, p->x_dtype, from + i) - p->x_zero_point);
-            for (int64_t i = 0; i < p->hidden; i++) h[i] = (int16_t)(element(j->h, p->h_dtype, b * p->hidden + i) - p->h_zero_point);
+            for (int64_t i = 0; i < p->hidden; i++) h[i] = (int16_t)(element(j->h, p->h_dtype, mine + i) - p->h_zero_point);
             if (p->gates == 4)
                 lstm_step(j, x, h, state, j->y, to);
-            else
+            else if (p->gates == 3)
                 gru_step(j, x, h, state, reset, sums, j->y, to);
-            for (int64_t i = 0; i < p->hidden; i++) put(j->h, p->h_dtype, b * p->hidden + i, element(j->y, p->h_dtype, to + i));
+            else
+                simple_step(j, x, h, j->y, to);
+            for (int64_t i = 0; i < p->hidden; i++) put(j->h, p->h_dtype, mine + i, element(j->y, p->h_dtype, to + i));
         }
     }
 }
@@ -197,29 +220,53 @@ static int fits(const npuc_recurrent *p, int64_t reach_x, int64_t reach_h, int32
     }
     for (int64_t k = 0; p->bias_h && k < p->hidden; k++)
         if (p->bias_h[k] > quarter || p->bias_h[k] < -quarter) return 0;
+    for (int64_t k = 0; p->peephole && k < 3 * p->hidden; k++)
+        if (p->multiplier_c[k] < 0) return 0; /* 2^15 * 2^15 * 2^31 is no more than 2^61 */
     return 1;
 }
 
-npuc_status npuc_recurrent_run(const npuc_recurrent *recurrent, const void *x, void *h, int16_t *state, void *y, int32_t threads)
+int64_t npuc_recurrent_room(const npuc_recurrent *p) { return p->batch * room_of(p) * (int64_t)sizeof(int16_t); }
+
+npuc_status npuc_recurrent_check(const npuc_recurrent *p)
 {
-    const npuc_recurrent *p = recurrent;
     const int64_t limit = (int64_t)1 << 20;
     int64_t lo, hi;
-    if (!p || (p->gates != 4 && p->gates != 3) || !npuc_limits(p->h_dtype, &lo, &hi)) return NPUC_BAD_ARGUMENT;
+    if (!p || (p->gates != 4 && p->gates != 3 && p->gates != 1) || !npuc_limits(p->h_dtype, &lo, &hi)) return NPUC_BAD_ARGUMENT;
     if (p->steps < 0 || p->batch < 0 || p->inputs < 1 || p->hidden < 1) return NPUC_BAD_ARGUMENT;
     if (p->steps > limit || p->batch > limit || p->inputs > limit || p->hidden > limit) return NPUC_BAD_ARGUMENT;
-    int64_t reach_x = reach(p->x_dtype, p->x_zero_point), reach_h = reach(p->h_dtype, p->h_zero_point);
-    if (reach_x < 0 || reach_h < 0 || p->lo < lo || p->hi > hi || p->lo > p->hi) return NPUC_BAD_ARGUMENT;
-    if (!p->sigmoid || !p->tanh || (p->gates == 4 && (!p->cell_tanh || p->cell_bits < 0 || p->cell_bits > 15))) return NPUC_BAD_ARGUMENT;
+    if (p->y_stride < p->batch * p->hidden) return NPUC_BAD_ARGUMENT;
+    if (reach(p->x_dtype, p->x_zero_point) < 0 || reach(p->h_dtype, p->h_zero_point) < 0) return NPUC_BAD_ARGUMENT;
+    if (p->lo < lo || p->hi > hi || p->lo > p->hi || p->limit < 0 || p->limit > 32768) return NPUC_BAD_ARGUMENT;
+    if (!p->tanh || (p->gates > 1 && !p->sigmoid)) return NPUC_BAD_ARGUMENT;
+    if (p->gates == 4 && (!p->cell_tanh || p->cell_bits < 0 || p->cell_bits > 15)) return NPUC_BAD_ARGUMENT;
     if (p->gates == 3 && p->linear_before_reset && !p->bias_h) return NPUC_BAD_ARGUMENT;
+    if (p->peephole && (p->gates != 4 || !p->multiplier_c)) return NPUC_BAD_ARGUMENT;
     if (p->out_multiplier < 0 || p->out_shift < 0 || p->out_shift > 61) return NPUC_BAD_ARGUMENT;
-    int32_t wide = 0;
-    if (!fits(p, reach_x, reach_h, &wide)) return NPUC_BAD_ARGUMENT;
-    if (p->steps == 0 || p->batch == 0) return NPUC_OK;
-    recurrent_job j = {.p = *p, .x = x, .y = y, .state = state, .h = h, .room_size = p->inputs + 4 * p->hidden, .wide = wide};
-    j.room = malloc((size_t)p->batch * (size_t)j.room_size * sizeof *j.room);
-    if (!j.room) return NPUC_NO_MEMORY;
-    npuc_in_parts(threads, p->batch, 1, batch_part, &j);
-    free(j.room);
     return NPUC_OK;
 }
+
+npuc_status npuc_recurrent_run_in(const npuc_recurrent *recurrent, int16_t *room, const void *x, void *h, int16_t *state, void *y,
+                                  int32_t threads)
+{
+    const npuc_recurrent *p = recurrent;
+    int32_t wide = 0;
+    npuc_status status = npuc_recurrent_check(p);
+    if (status) return status;
+    if (!fits(p, reach(p->x_dtype, p->x_zero_point), reach(p->h_dtype, p->h_zero_point), &wide)) return NPUC_BAD_ARGUMENT;
+    recurrent_job j = {.p = *p, .x = x, .y = y, .state = state, .h = h, .room = room, .wide = wide};
+    npuc_in_parts(threads, p->batch, 1, batch_part, &j);
+    return NPUC_OK;
+}
+
+#if !defined(NPUC_NO_HEAP)
+npuc_status npuc_recurrent_run(const npuc_recurrent *recurrent, const void *x, void *h, int16_t *state, void *y, int32_t threads)
+{
+    npuc_status status = npuc_recurrent_check(recurrent);
+    if (status || recurrent->batch == 0) return status;
+    int16_t *room = malloc((size_t)npuc_recurrent_room(recurrent));
+    if (!room) return NPUC_NO_MEMORY;
+    status = npuc_recurrent_run_in(recurrent, room, x, h, state, y, threads);
+    free(room);
+    return status;
+}
+#endif

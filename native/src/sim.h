@@ -63,6 +63,9 @@ npuc_status npuc_sim_at(npuc_sim_error *error, npuc_status status, int32_t core,
 /* Bytes of an element of a type, 0 for i4 and codes that are no type. */
 int64_t npuc_sim_size(int32_t dtype);
 
+/* Bytes of the constants of a recurrent layer. */
+int64_t npuc_recurrent_constants(const npuc_i_recurrent *r);
+
 /* Reads a record into `decoded` and lists what it touches; no memory is looked at. */
 npuc_status npuc_decode(const uint8_t *record, npuc_decoded *decoded, npuc_sim_error *error);
 

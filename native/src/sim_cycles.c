@@ -89,6 +89,21 @@ static int64_t matmul_work(const npuc_machine *m, const npuc_i_matmul *r)
     return by_rate(product(4, factors), rate_of(m, r->x_dtype, r->b_dtype));
 }
 
+/* What a unit of a recurrent layer takes of the vector engine in a step: a rounding a gate, and what joins them. */
+static int64_t unit_work(const npuc_i_recurrent *r) { return r->gates + (r->gates == 4 ? 5 : r->gates == 3 ? 4 : 1) + 3 * r->peephole; }
+
+/* The products with x of all steps at once; then in each step, one behind the other, those with h, the gates and the state. */
+static int64_t recurrent_work(const npuc_machine *m, const npuc_i_recurrent *r)
+{
+    const int64_t rows = times(r->gates, r->hidden), outputs = ceil_div(rows, m->output_lanes), units = times(r->batch, r->hidden);
+    const int64_t given[] = {outputs, ceil_div(r->inputs, m->input_lanes), ceil_div(times(r->steps, r->batch), m->pixel_lanes)};
+    const int64_t kept[] = {outputs, ceil_div(r->hidden, m->input_lanes), ceil_div(r->batch, m->pixel_lanes)};
+    const int64_t lookups = times(units, r->gates + (r->gates == 4)), tables = m->table_units ? m->table_units : m->vector_lanes;
+    int64_t step = plus(m->start, by_rate(product(3, kept), rate_of(m, r->y_dtype, r->w_dtype)));
+    step = plus(step, plus(ceil_div(times(units, unit_work(r)), m->vector_lanes), ceil_div(lookups, tables)));
+    return plus(by_rate(product(3, given), rate_of(m, r->x_dtype, r->w_dtype)), times(r->steps, step));
+}
+
 static int64_t four(const uint32_t *size)
 {
     const int64_t sizes[] = {size[0], size[1], size[2], size[3]};
@@ -172,6 +187,7 @@ static npuc_status cost_of(const npuc_machine *m, const npuc_record *r, int64_t 
         *cycles = plus(m->start, conv_work(m, &r->conv));
         return NPUC_OK;
     case NPUC_OP_MATMUL: *cycles = plus(m->start, matmul_work(m, &r->matmul)); return NPUC_OK;
+    case NPUC_OP_RECURRENT: *cycles = plus(m->start, recurrent_work(m, &r->recurrent)); return NPUC_OK;
     case NPUC_OP_TABLE:
         *cycles = plus(m->start, ceil_div(vector_work(r), m->table_units ? m->table_units : m->vector_lanes));
         return NPUC_OK;

@@ -266,6 +266,75 @@ static npuc_status matmul(const job *j)
     return kernel(j, npuc_matmul_run(&mm, j->local + r->x, j->local + r->b, &rq, j->local + r->y));
 }
 
+/* Weights at `from` as int16. */
+static void widen(const uint8_t *from, int32_t dtype, int64_t count, int16_t *to)
+{
+    if (dtype == NPUC_I16) {
+        memcpy(to, from, (size_t)count * 2);
+    } else if (dtype == NPUC_I8) {
+        for (int64_t i = 0; i < count; i++) to[i] = (int8_t)from[i];
+    } else { /* i4: sign-extend a nibble */
+        for (int64_t i = 0; i < count; i++) to[i] = (int16_t)((((i % 2 ? from[i / 2] >> 4 : from[i / 2]) & 15) ^ 8) - 8);
+    }
+}
+
+static npuc_status recurrent(const job *j)
+{
+    const npuc_i_recurrent *r = &j->d->record.recurrent;
+    const int64_t hidden = r->hidden, rows = r->gates * hidden, units = r->batch * hidden;
+    const int64_t weights = rows * (r->inputs + hidden), h_size = npuc_sim_size(r->y_dtype);
+    const uint8_t *at = j->local + r->constants;
+    npuc_recurrent p = {.gates = r->gates,
+                        .linear_before_reset = r->linear_before_reset,
+                        .coupled = r->coupled,
+                        .reverse = r->reverse,
+                        .cell_bits = r->cell_bits,
+                        .limit = r->limit,
+                        .steps = r->steps,
+                        .batch = r->batch,
+                        .inputs = r->inputs,
+                        .hidden = hidden,
+                        .y_stride = r->y_stride,
+                        .x_dtype = r->x_dtype,
+                        .x_zero_point = r->x_zero_point,
+                        .h_dtype = r->y_dtype,
+                        .h_zero_point = r->zero_point,
+                        .lo = r->lo,
+                        .hi = r->hi,
+                        .out_multiplier = r->multiplier,
+                        .out_shift = r->shift};
+    p.bias = (const int64_t *)(const void *)at, at += rows * 8;
+    if (r->linear_before_reset) p.bias_h = (const int64_t *)(const void *)at, at += hidden * 8;
+    p.multiplier_x = (const int32_t *)(const void *)at, at += rows * 4;
+    p.multiplier_h = (const int32_t *)(const void *)at, at += rows * 4;
+    p.shift = (const int32_t *)(const void *)at, at += rows * 4;
+    if (r->peephole) p.multiplier_c = (const int32_t *)(const void *)at, at += 3 * hidden * 4;
+    if (r->gates > 1) p.sigmoid = (const int16_t *)(const void *)at, at += 513 * 2;
+    p.tanh = (const int16_t *)(const void *)at, at += 513 * 2;
+    if (r->gates == 4) p.cell_tanh = (const int16_t *)(const void *)at, at += 513 * 2;
+    if (r->peephole) p.peephole = (const int16_t *)(const void *)at, at += 3 * hidden * 2;
+    npuc_status status = npuc_recurrent_check(&p);
+    if (status) return kernel(j, status);
+    int16_t *wide = (int16_t *)(void *)npuc_buffer_get(&j->shop->tables, weights * 2);
+    /* The states, then the kernel's own memory. */
+    int16_t *state = (int16_t *)(void *)npuc_buffer_get(&j->shop->scratch, units * 4 + npuc_recurrent_room(&p));
+    if (!wide || !state) return no_memory(j);
+    uint8_t *h = (uint8_t *)(state + units);
+    widen(at, r->w_dtype, weights, wide);
+    p.w = wide, p.r = wide + rows * r->inputs;
+    if (r->first_state == NPUC_NONE)
+        memset(state, 0, (size_t)units * 2);
+    else
+        memcpy(state, j->local + r->first_state, (size_t)units * 2);
+    for (int64_t i = 0; i < units; i++) memcpy(h + i * h_size, &r->zero_point, (size_t)h_size); /* little-endian */
+    if (r->first_h != NPUC_NONE) memcpy(h, j->local + r->first_h, (size_t)(units * h_size));
+    status = npuc_recurrent_run_in(&p, state + 2 * units, j->local + r->x, h, state, j->local + r->y, j->threads);
+    if (status) return kernel(j, status);
+    if (r->last_h != NPUC_NONE) memcpy(j->local + r->last_h, h, (size_t)(units * h_size));
+    if (r->last_state != NPUC_NONE) memcpy(j->local + r->last_state, state, (size_t)units * 2);
+    return NPUC_OK;
+}
+
 typedef struct views {
     int64_t shape[4], a_stride[4], b_stride[4];
     npuc_view a, b;
@@ -538,12 +607,14 @@ static npuc_status check_overlap(const job *j)
     const npuc_decoded *d = j->d;
     const int32_t opcode = d->record.head.opcode;
     if (moves_data(opcode)) return NPUC_OK;
-    const npuc_access *y = &d->access[d->count - 1];
-    for (int32_t i = 0; i < d->count - 1; i++) {
-        const npuc_access *x = &d->access[i];
-        if (apart(x, y)) continue;
-        if (is_elementwise(opcode) && may_be_y(x) && x->low == y->low && x->high == y->high) continue;
-        return npuc_sim_fail(j->error, "y overlaps %s", x->what);
+    for (int32_t last = d->count - 1; last >= 0; last--) {
+        const npuc_access *y = &d->access[last];
+        for (int32_t i = 0; y->write && i < last; i++) {
+            const npuc_access *x = &d->access[i];
+            if (apart(x, y)) continue;
+            if (is_elementwise(opcode) && may_be_y(x) && x->low == y->low && x->high == y->high) continue;
+            return npuc_sim_fail(j->error, "%s overlaps %s", y->what, x->what);
+        }
     }
     return NPUC_OK;
 }
@@ -561,6 +632,7 @@ npuc_status npuc_sim_instruction(npuc_workshop *workshop, const npuc_decoded *de
     case NPUC_OP_STORE: return transfer(j);
     case NPUC_OP_CONV: return conv(j);
     case NPUC_OP_MATMUL: return matmul(j);
+    case NPUC_OP_RECURRENT: return recurrent(j);
     case NPUC_OP_COPY: return copy(j);
     case NPUC_OP_FILL: return fill(j);
     case NPUC_OP_GATHER: return gather(j);

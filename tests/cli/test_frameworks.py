@@ -57,7 +57,7 @@ def test_every_rule_of_every_importer_has_a_row(rows: dict[tuple[str, str], tupl
     ("framework", "operator", "device", "made"),
     [
         ("ONNX", "Conv", "NPU", "`conv`"),
-        ("ONNX", "LSTM", "CPU", "`lstm`"),
+        ("ONNX", "LSTM", "NPU", "`lstm`"),
         ("ONNX", "TopK", "CPU", "`topk`"),
         ("ONNX", "Identity", "–", ""),
         ("ONNX", "Softmax", "NPU", "`softmax`"),
@@ -67,7 +67,7 @@ def test_every_rule_of_every_importer_has_a_row(rows: dict[tuple[str, str], tupl
         ("TensorFlow", "MatMul", "NPU", "`matmul`"),
         ("Keras", "Lambda", "not", ""),
         ("Keras", "Dropout", "–", ""),
-        ("Keras", "LSTM", "CPU", "`lstm`"),
+        ("Keras", "LSTM", "NPU", "`lstm`"),
         ("Caffe", "Pooling", "NPU", "`avg_pool`, `max_pool`"),
         ("Darknet", "dropout", "–", ""),
     ],

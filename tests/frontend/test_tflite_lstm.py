@@ -190,7 +190,11 @@ def test_compiled_it_runs_on_the_cpu_with_the_same_bits(model: Path, target: str
 def test_the_commands_say_where_it_runs_and_why(model: Path, tmp_path: Path) -> None:
     program, integer, results = (tmp_path / name for name in ("model.npu", "model.mlir", "results.npz"))
     code, shown, _ = command_line("compile", str(model), "--target", "edge-1t", "-o", str(program))
-    assert code == 0 and "the NPU has no instruction for LSTM" in shown and "no integer form" not in shown
+    assert (
+        code == 0
+        and "the NPU has no instruction for TFLite's integer LSTM" in shown
+        and "no integer form" not in shown
+    )
     assert command_line("quantize", str(model), "-o", str(integer))[0] == 0
     np.savez(tmp_path / "x.npz", **NETWORK.feed())
     expected = run_litert(model.read_bytes(), NETWORK.feed())["y"]
@@ -211,7 +215,7 @@ def test_the_layer_has_the_name_of_its_tensor(model: Path) -> None:
     graph = import_tflite(model)
     (scan,) = (op for op in graph.ops if isinstance(op, top.Onnx))
     assert value_name(scan.results[0]).startswith("unidirectional_sequence_lstm")
-    assert scan.op_type == "Scan" and scan.reason == "the NPU has no instruction for LSTM"
+    assert scan.op_type == "Scan" and scan.reason == "the NPU has no instruction for TFLite's integer LSTM"
 
 
 def test_another_batch_than_the_states_of_the_file(tmp_path: Path) -> None:

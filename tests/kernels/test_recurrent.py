@@ -1,4 +1,4 @@
-"""LSTM and GRU against the slow model, bit for bit, and against float64."""
+"""Recurrent layers against the slow model, bit for bit, and against float64."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npuc.kernels.recurrent import RecurrentParameters
 from support.kernel_strategies import array, dtypes, seeds, zero_points
 from support.oracles import recurrent as oracle_recurrent
 
-CELLS = [("lstm", False), ("gru", False), ("gru", True)]
+CELLS = [("lstm", False), ("gru", False), ("gru", True), ("rnn", False)]
 
 
 def layer(
@@ -26,10 +26,11 @@ def layer(
     scale_h: float,
     spread: float = 1.0,
     most: int = 127,
+    **options: Any,
 ) -> tuple[RecurrentParameters, dict[str, Any]]:
     """A random layer and its real numbers."""
     random = np.random.default_rng(seed)
-    rows = (4 if cell[0] == "lstm" else 3) * hidden
+    rows = recurrent.GATES[cell[0]] * hidden
     w, r = (random.integers(-most, most + 1, (rows, width)) for width in (inputs, hidden))
     real = {
         "scale_w": spread / most / inputs**0.5 * random.uniform(0.5, 2, rows),
@@ -38,7 +39,7 @@ def layer(
         "bias_r": random.normal(size=rows) * 0.3,
     }
     p = recurrent.recurrent_parameters(
-        cell[0], w, r, scale_x=scale_x, scale_h=scale_h, linear_before_reset=cell[1], **real
+        cell[0], w, r, scale_x=scale_x, scale_h=scale_h, linear_before_reset=cell[1], **real, **options
     )
     return p, real | {"w": w * real["scale_w"][:, None], "r": r * real["scale_r"][:, None]}
 
@@ -54,6 +55,8 @@ def layer(
     st.booleans(),
     st.floats(0.01, 50),
     st.sampled_from((127, 32767)),
+    st.booleans(),
+    st.sampled_from((0.0, 0.7, 20.0)),
     st.data(),
 )
 def test_a_sequence_matches_the_model(
@@ -66,12 +69,19 @@ def test_a_sequence_matches_the_model(
     reverse: bool,
     spread: float,
     most: int,
+    more: bool,
+    clip: float,
     data: Any,
 ) -> None:
     zero_x = data.draw(zero_points(source, source is np.int16))
     zero_h = data.draw(zero_points(target, target is np.int16))
     limits = np.iinfo(target)
-    p, _ = layer(seed, cell, inputs, hidden, 2 / np.iinfo(source).max, 1 / int(limits.max), spread, most)
+    options: dict[str, Any] = {"clip": clip}
+    if more and cell[0] == "lstm":
+        peephole = np.random.default_rng(seed + 3).normal(size=3 * hidden) * spread
+        options |= {"peephole": peephole, "coupled": bool(seed % 2)}
+    scales = 2 / np.iinfo(source).max, 1 / int(limits.max)
+    p, _ = layer(seed, cell, inputs, hidden, *scales, spread, most, **options)
     if not recurrent.has_room(p, 2 * int(np.iinfo(source).max), 2 * int(limits.max)):
         return
     x, h = array(seed, (3, 2, inputs), source), array(seed + 1, (2, hidden), target)
@@ -79,9 +89,12 @@ def test_a_sequence_matches_the_model(
     y, last, end = recurrent.run_recurrent(
         x, p, h, state, zero_x=zero_x, zero_h=zero_h, dtype=target, reverse=reverse
     )
-    step = oracle_recurrent.lstm_step if cell[0] == "lstm" else oracle_recurrent.gru_step
+    step = oracle_recurrent.STEPS[cell[0]]
     for b in range(2):
         now, inner = (h[b].astype(int) - zero_h).tolist(), state[b].tolist()
+        if cell[0] == "gru":
+            first = np.clip(np.array(oracle_recurrent.first_h(p, inner)) + zero_h, limits.min, limits.max)
+            now = (first - zero_h).tolist()
         for t in reversed(range(3)) if reverse else range(3):
             out, inner = step(p, (x[t, b].astype(int) - zero_x).tolist(), now, inner)
             clamped = np.clip(np.array(out) + zero_h, limits.min, limits.max)
@@ -102,6 +115,8 @@ def real_run(cell: tuple[str, bool], x: Any, real: dict[str, Any], hidden: int) 
             i, f, g, o = np.split(of_x + of_h, 4, -1)
             c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
             h = sigmoid(o) * np.tanh(c)
+        elif cell[0] == "rnn":
+            h = np.tanh(of_x + of_h)
         else:
             z, r = np.split(sigmoid((of_x + of_h)[:, : 2 * hidden]), 2, -1)
             if cell[1]:
@@ -149,8 +164,8 @@ def test_what_is_no_layer_is_refused_in_words() -> None:
         "scale_x": 1.0,
         "scale_h": 1.0,
     }
-    with pytest.raises(ValueError, match="no cell 'rnn'"):
-        recurrent.recurrent_parameters("rnn", np.zeros((4, 2)), np.zeros((4, 1)), **numbers)
+    with pytest.raises(ValueError, match="no cell 'elman'"):
+        recurrent.recurrent_parameters("elman", np.zeros((4, 2)), np.zeros((4, 1)), **numbers)
     with pytest.raises(ValueError, match="cannot have the shapes"):
         recurrent.recurrent_parameters("gru", np.zeros((4, 2), int), np.zeros((4, 1), int), **numbers)
     with pytest.raises(ValueError, match="magnitude up to 32767"):

@@ -1,4 +1,4 @@
-"""LSTM and GRU from ONNX to integers: near float, and the slow model's bits."""
+"""LSTM, GRU and RNN from ONNX to integers: near float, and the slow model's bits."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from npuc.errors import QuantizationError
 from npuc.frontend.onnx import ImportOptions, import_onnx
 from npuc.ir import Graph, npu, value_name
 from npuc.ir.dtypes import quant_of
+from npuc.ir.npu.recurrent import STATE
 from npuc.ir.text import parse_graph, print_graph
 from npuc.quant import SCHEMES, quantize
 from npuc.transform import canonicalize
@@ -44,7 +45,7 @@ def network(
 ) -> Graph:
     """A recurrent layer with all its outputs; `states` are inputs, `extra` constants by the place of the operand."""
     random = np.random.default_rng(seed)
-    gates, directions = {"LSTM": 4, "GRU": 3}[kind], 2 if direction == "bidirectional" else 1
+    gates, directions = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], 2 if direction == "bidirectional" else 1
     shapes = {
         "w": (directions, gates * HIDDEN, INPUTS),
         "r": (directions, gates * HIDDEN, HIDDEN),
@@ -66,7 +67,7 @@ def network(
         constants[f"extra{place}"] = array
     state = (directions, BATCH, HIDDEN)
     outputs = {"y": (STEPS, directions, BATCH, HIDDEN), "y_h": state, "y_c": state}
-    if kind == "GRU":
+    if kind != "LSTM":
         del outputs["y_c"]
     inputs = {"x": (STEPS, BATCH, INPUTS)} | ({n: state for n in ("h", "c") if n in places})
     node = helper.make_node(
@@ -99,7 +100,7 @@ def ranges_of(graph: Graph, inputs: dict[str, Array]) -> dict[str, tuple[float, 
 
 
 def only(graph: Graph) -> Any:
-    (op,) = [op for op in graph.ops if isinstance(op, npu.LSTM | npu.GRU)]
+    (op,) = [op for op in graph.ops if isinstance(op, npu.LSTM | npu.GRU | npu.RNN)]
     return op
 
 
@@ -107,7 +108,28 @@ CASES = [
     ("LSTM", {}),
     ("GRU", {"linear_before_reset": 0}),
     ("GRU", {"linear_before_reset": 1}),
+    ("RNN", {}),
 ]
+MORE: list[tuple[str, dict[str, Any]]] = [
+    ("LSTM", {"clip": 0.8}),
+    ("LSTM", {"input_forget": 1}),
+    ("LSTM", {"extra": {7: np.linspace(-2, 2, 3 * HIDDEN, dtype=np.float32)[None]}}),
+    ("LSTM", {"activations": ["HardSigmoid", "Softsign", "Tanh"]}),
+    (
+        "LSTM",
+        {
+            "activations": ["HardSigmoid", "Tanh", "Tanh"],
+            "activation_alpha": [1 / 6],
+            "activation_beta": [0.5],
+        },
+    ),
+    ("GRU", {"clip": 0.8}),
+    ("GRU", {"activations": ["HardSigmoid", "Tanh"]}),
+    ("RNN", {"activations": ["Relu"]}),
+    ("RNN", {"activations": ["Relu"], "clip": 0.8}),
+    ("RNN", {"activations": ["Softsign"]}),
+]
+"""What frameworks have beside the usual."""
 DIRECTIONS = ["forward", "reverse", "bidirectional"]
 # Decibels that the outputs keep at least; int16 loses most by its weights of 8 bits.
 LEAST = {"int8": 36, "uint8": 36, "int16": 44, "int16-weights": 65, "tflite": 36, "pow2": 32, "dfp16": 65}
@@ -127,38 +149,62 @@ def test_the_integer_layer_is_near_the_float_one(
     exact = FloatEngine(graph, threads=1).run(inputs)
     found = IntegerEngine(integer).run(inputs)
     assert found.keys() == exact.keys()
+    least = LEAST[scheme] - (4 if kind == "RNN" else 0)  # no gates: errors of weights come through
     for name, value in exact.items():
-        assert sqnr(value, found[name]) > LEAST[scheme], name
+        assert sqnr(value, found[name]) > least, name
+
+
+@pytest.mark.parametrize(("kind", "attributes"), MORE, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("scheme", "least"), [("int8", 30), ("int16-weights", 50)])
+def test_peepholes_limits_and_other_activations_are_near_float(
+    kind: str, attributes: dict[str, Any], scheme: str, least: float
+) -> None:
+    graph = network(kind, states=True, **attributes)
+    inputs = data(graph)
+    integer = quantize(graph, ranges_of(graph, inputs), SCHEMES[scheme])
+    op = only(integer)
+    exact, ours = FloatEngine(graph, threads=1).run(inputs), IntegerEngine(integer).run(inputs)
+    for name, value in exact.items():
+        assert sqnr(value, ours[name]) > least, name
+    parts = [value_name(part) for part in op.parts]
+    needed = [value_name(v) for v in (op.x, op.initial_h, getattr(op, "initial_c", None)) if v is not None]
+    tensors = IntegerEngine(integer, fetch=[*needed, *parts], raw=True).run(inputs)
+    for name, expected in zip(parts, by_the_model(op, integer, tensors), strict=True):
+        np.testing.assert_array_equal(tensors[name], expected)
 
 
 def by_the_model(op: Any, graph: Graph, tensors: dict[str, Array]) -> list[Array]:
     """The raw results of an op by the slow model."""
-    lstm = isinstance(op, npu.LSTM)
-    step = oracle_recurrent.lstm_step if lstm else oracle_recurrent.gru_step
+    cell = op.name.removeprefix("npu.")
+    step = oracle_recurrent.STEPS[cell]
     zero_x, zero_h = quant_of(op.x).zero_point, op.to.zero_point  # type: ignore[union-attr]
     x = tensors[value_name(op.x)].astype(int) - zero_x
     directions = op.recurrence.type.get_shape()[0]
     shapes = [part.type.get_shape() for part in op.parts]
     results = [np.zeros(shape, int) for shape in shapes]
+
+    def clamp(values: list[int]) -> list[int]:
+        return [min(max(v + zero_h, op.lo), op.hi) for v in values]
+
     for d in range(directions):
         p = direction_parameters(op, graph, d)
         for b in range(x.shape[1]):
             h, inner = [0] * p.hidden, [0] * p.hidden
             if op.initial_h is not None:
-                h = (tensors[value_name(op.initial_h)][d, b].astype(int) - zero_h).tolist()
-            if lstm and op.initial_c is not None:
+                given = tensors[value_name(op.initial_h)][d, b].astype(int)
+                h, inner = ((given - zero_h).tolist(), inner) if cell != "gru" else (h, given.tolist())
+            if cell == "lstm" and op.initial_c is not None:
                 inner = tensors[value_name(op.initial_c)][d, b].astype(int).tolist()
-            if not lstm:
-                first = [oracle_recurrent.half_up(v * op.parameters[2], op.parameters[3]) for v in h]
-                inner = [oracle_recurrent.sat16(v) for v in first]
+            if cell == "gru":
+                h = [v - zero_h for v in clamp(oracle_recurrent.first_h(p, inner))]
             times = range(len(x))
             for t in reversed(times) if op.direction == "reverse" or d == 1 else times:
                 out, inner = step(p, x[t, b].tolist(), h, inner)
-                clamped = [min(max(v + zero_h, op.lo), op.hi) for v in out]
+                clamped = clamp(out)
                 h = [v - zero_h for v in clamped]
                 results[0][t, d, b] = clamped
-            results[1][d, b] = clamped
-            if lstm:
+            results[1][d, b] = inner if cell == "gru" and op.state == STATE else clamped
+            if cell == "lstm":
                 results[2][d, b] = inner
     return results
 
@@ -199,10 +245,7 @@ def test_the_program_survives_its_text() -> None:
     ("options", "reason"),
     [
         ({"extra": {4: np.array([STEPS, 3], np.int32)}}, "lengths of their own"),
-        ({"extra": {7: np.ones((1, 3 * HIDDEN), np.float32)}}, "peepholes"),
-        ({"clip": 2.0}, "clips"),
-        ({"input_forget": 1}, "gates are one"),
-        ({"activations": ["Sigmoid", "Relu", "Tanh"]}, "not sigmoid and tanh"),
+        ({"activations": ["Sigmoid", "Relu", "Tanh"]}, "not sigmoid, tanh"),
     ],
 )
 def test_what_the_arithmetic_lacks_stays_float_and_says_why(options: dict[str, Any], reason: str) -> None:

@@ -40,6 +40,7 @@ typedef enum npuc_opcode {
     NPUC_OP_BARRIER = 3,
     NPUC_OP_CONV = 8,
     NPUC_OP_MATMUL = 9,
+    NPUC_OP_RECURRENT = 10,
     NPUC_OP_COPY = 16,
     NPUC_OP_FILL = 17,
     NPUC_OP_GATHER = 18,
@@ -65,6 +66,7 @@ typedef enum npuc_opcode {
     X(barrier, 3, NPUC_ANY_QUEUE) \
     X(conv, 8, NPUC_QUEUE_MATRIX) \
     X(matmul, 9, NPUC_QUEUE_MATRIX) \
+    X(recurrent, 10, NPUC_QUEUE_MATRIX) \
     X(copy, 16, NPUC_QUEUE_VECTOR) \
     X(fill, 17, NPUC_QUEUE_VECTOR) \
     X(gather, 18, NPUC_QUEUE_VECTOR) \
@@ -195,6 +197,41 @@ typedef struct npuc_i_matmul {
     uint8_t rest[52];
 } npuc_i_matmul;
 NPUC_ISA_CHECK(npuc_i_matmul);
+
+/* One direction of a recurrent layer over all its steps, with its state in local memory (docs/arithmetic-recurrent.md). */
+typedef struct npuc_i_recurrent {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint32_t steps; /* x is (steps, batch, inputs) */
+    uint32_t batch;
+    uint32_t inputs;
+    uint32_t hidden; /* units */
+    uint8_t gates; /* 1 a simple layer, 3 a GRU, 4 an LSTM */
+    uint8_t reverse; /* 1: from the last step to the first */
+    uint8_t linear_before_reset; /* of a GRU: 1 if the reset gate works behind the product */
+    uint8_t coupled; /* of an LSTM: 1 if the forget gate is 1 less the input gate */
+    uint8_t peephole; /* of an LSTM: 1 if it has peepholes */
+    uint8_t cell_bits; /* of an LSTM: bits of a cell behind the point */
+    uint8_t w_dtype; /* the type of the weights */
+    int32_t limit; /* arguments of gates are clamped to +-limit; 32768: to 16 bits */
+    uint32_t constants; /* weights, parameters and tables in the order of docs/arithmetic-recurrent.md */
+    uint32_t first_h; /* (batch, hidden) of y_dtype, what h begins with; or none: 0 */
+    uint32_t first_state; /* (batch, hidden) of i16, what the cell or the state begins with; or none: 0 */
+    uint32_t last_h; /* (batch, hidden) of y_dtype, what h ends with; or none */
+    uint32_t last_state; /* (batch, hidden) of i16, what the cell or the state ends with; or none */
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    uint32_t y_stride; /* elements from one step of y, (batch, hidden), to the next */
+    int32_t multiplier; /* of the output */
+    int32_t shift; /* of the output */
+    int32_t zero_point; /* of the output */
+    int32_t lo; /* the least output */
+    int32_t hi; /* the greatest output */
+    uint8_t rest[44];
+} npuc_i_recurrent;
+NPUC_ISA_CHECK(npuc_i_recurrent);
 
 /* Copy elements between strided views of local memory. */
 typedef struct npuc_i_copy {

@@ -179,29 +179,43 @@ typedef struct npuc_resize {
 NPUC_API npuc_status npuc_resize_bilinear(const npuc_resize *resize, const void *x, void *y, int32_t threads);
 
 /*
- * One direction of an LSTM (4 gates, in the order input, forget, cell, output) or a GRU (3 gates: update, reset, new):
- * docs/arithmetic-recurrent.md. Rows of weights and parameters are gate * hidden + unit.
+ * One direction of an LSTM (4 gates, in the order input, forget, cell, output), a GRU (3 gates: update, reset, new) or a simple
+ * recurrent layer (1): docs/arithmetic-recurrent.md. Rows of weights and parameters are gate * hidden + unit.
  */
 typedef struct npuc_recurrent {
     int32_t gates;
     int32_t linear_before_reset; /* GRU */
+    int32_t coupled;             /* LSTM: the forget gate is 1 less the input gate */
     int32_t reverse;             /* from the last step to the first */
     int32_t cell_bits;           /* LSTM: bits behind the point of a cell */
+    int32_t limit;               /* arguments of gates are clamped to +-limit; 32768: to 16 bits only */
     int64_t steps, batch, inputs, hidden;
+    int64_t y_stride; /* elements from one step of y to the next: batch * hidden, or more */
     int32_t x_dtype, x_zero_point;
     int32_t h_dtype, h_zero_point;
     int32_t lo, hi;
     const int16_t *w, *r;
     const int32_t *multiplier_x, *multiplier_h, *shift;
     const int64_t *bias;
-    const int64_t *bias_h; /* GRU with linear_before_reset: of the new gate, behind the reset */
-    const int16_t *sigmoid, *tanh, *cell_tanh; /* 513 entries each */
+    const int64_t *bias_h;   /* GRU with linear_before_reset: of the new gate, behind the reset */
+    const int16_t *peephole; /* LSTM, or NULL: 3 * hidden, of the input, forget and output gate */
+    const int32_t *multiplier_c;
+    const int16_t *sigmoid, *tanh, *cell_tanh; /* 513 entries each; a simple layer has `tanh` only, a GRU the first two */
     int32_t out_multiplier, out_shift;
 } npuc_recurrent;
 
-/* x is [steps, batch, inputs], y [steps, batch, hidden]; h and state, [batch, hidden], hold the start and then the end. */
+/*
+ * x is [steps, batch, inputs], y [steps, batch, hidden] with its stride; h and state, [batch, hidden], hold the start and then the
+ * end. The state is the cell of an LSTM and the inner state of a GRU, whose h follows from it; a simple layer has h only.
+ */
 NPUC_API npuc_status npuc_recurrent_run(
     const npuc_recurrent *recurrent, const void *x, void *h, int16_t *state, void *y, int32_t threads);
+
+/* The same with memory of the caller's own, and its bytes. */
+int64_t npuc_recurrent_room(const npuc_recurrent *recurrent);
+npuc_status npuc_recurrent_check(const npuc_recurrent *recurrent);
+npuc_status npuc_recurrent_run_in(
+    const npuc_recurrent *recurrent, int16_t *room, const void *x, void *h, int16_t *state, void *y, int32_t threads);
 
 #ifdef __cplusplus
 }

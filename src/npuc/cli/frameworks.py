@@ -145,14 +145,13 @@ FRAMEWORKS = (
 
 def device_of(op: type[TopOp]) -> tuple[str, str]:
     """Where an op of the `top` dialect runs, `NPU`, `CPU` or `NPU or CPU`, and a word on how."""
-    from npuc.partition.fit import NO_INSTRUCTION
     from npuc.quant.lowering.registry import has_rule
 
     if op in PARTLY:
         return "NPU or CPU", f"on the NPU {PARTLY[op]}"
     if op in REWRITTEN:
         return "NPU", REWRITTEN[op]
-    return ("NPU" if has_rule(op) and op not in NO_INSTRUCTION else "CPU"), ""
+    return ("NPU" if has_rule(op) else "CPU"), ""
 
 
 def ops_of(rule: Any, name: str, others: Collection[str] = ()) -> list[type[TopOp]]:

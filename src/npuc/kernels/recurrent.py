@@ -1,4 +1,4 @@
-"""LSTM and GRU of integers, one direction of one layer.
+"""LSTM, GRU and simple recurrent layers of integers, one direction of one layer.
 
 `recurrent_parameters` folds scales and biases into the integers of docs/arithmetic-recurrent.md; `run_recurrent` runs a
 sequence. Gates are in the kernel's order (LSTM: input, forget, cell, output; GRU: update, reset, new);
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,20 +20,36 @@ from npuc.arithmetic.requantization import quantize_multiplier, round_away
 from npuc.arrays import Array
 from npuc.kernels.calls import call, check_zero_point, code, contiguous, empty
 from npuc.kernels.tables import table16
-from npuc.kernels.tape import copy, do
+from npuc.kernels.tape import copy
 
 MULTIPLIER_BITS = 23
 MAX_SHIFT = 46
 GATE_SCALE = 2.0**-12
 RESET_SCALE = 2.0**-20
+UNIT_SCALE = 2.0**-15
+"""Of what comes out of a table: Q0.15."""
+NO_LIMIT = 32768
+"""Arguments of gates are clamped to 16 bits only."""
+GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+"""Gates of each cell, each with a row for every unit."""
+Function = Callable[[Array], Array]
+_FUNCTIONS: dict[str, tuple[Function, ...]] = {
+    "rnn": (np.tanh,),
+    "gru": (sigmoid, np.tanh),
+    "lstm": (sigmoid, np.tanh, np.tanh),
+}
+"""Of gates, of new values and of cells, as far as a cell has them."""
 
 
 class RawRecurrent(ctypes.Structure):
     """`npuc_recurrent` of native/include/npuc/vector.h."""
 
     _fields_ = (
-        *((name, ctypes.c_int32) for name in ("gates", "linear_before_reset", "reverse", "cell_bits")),
-        *((name, ctypes.c_int64) for name in ("steps", "batch", "inputs", "hidden")),
+        *(
+            (name, ctypes.c_int32)
+            for name in ("gates", "linear_before_reset", "coupled", "reverse", "cell_bits", "limit")
+        ),
+        *((name, ctypes.c_int64) for name in ("steps", "batch", "inputs", "hidden", "y_stride")),
         *(
             (name, ctypes.c_int32)
             for name in ("x_dtype", "x_zero_point", "h_dtype", "h_zero_point", "lo", "hi")
@@ -41,7 +58,7 @@ class RawRecurrent(ctypes.Structure):
             (name, ctypes.c_void_p)
             for name in ("w", "r", "multiplier_x", "multiplier_h", "shift", "bias", "bias_h")
         ),
-        *((name, ctypes.c_void_p) for name in ("sigmoid", "tanh", "cell_tanh")),
+        *((name, ctypes.c_void_p) for name in ("peephole", "multiplier_c", "sigmoid", "tanh", "cell_tanh")),
         *((name, ctypes.c_int32) for name in ("out_multiplier", "out_shift")),
     )
 
@@ -51,28 +68,49 @@ class RecurrentParameters:
     """A layer ready to run: weights (gates * hidden rows), its integers and its tables."""
 
     cell: str
+    """`lstm`, `gru` or `rnn`."""
     w: Array
     r: Array
     multiplier_x: Array
     multiplier_h: Array
     shift: Array
     bias: Array
-    bias_h: Array | None
-    cell_bits: int
-    linear_before_reset: bool
+    tables: Array
+    """Of gates (not of an RNN), of new values, and of an LSTM of cells."""
     out_multiplier: int
     out_shift: int
-    state_multiplier: int
-    """GRU: from the first output to the first state."""
-    state_shift: int
-    sigmoid: Array
-    tanh: Array
-    cell_tanh: Array
+    limit: int = NO_LIMIT
+    """Arguments of gates are clamped to ±limit."""
+    bias_h: Array | None = None
+    """GRU with `linear_before_reset`: of the new gate, behind the reset."""
+    linear_before_reset: bool = False
+    cell_bits: int = 0
+    coupled: bool = False
+    """LSTM: the forget gate is 1 less the input gate."""
+    peephole: Array | None = None
+    """LSTM: 3 * hidden, of the input, forget and output gate."""
+    multiplier_c: Array | None = None
 
     @property
     def hidden(self) -> int:
         """Units of the layer."""
         return int(self.r.shape[1])
+
+    @property
+    def sigmoid(self) -> Array | None:
+        """The table of gates."""
+        return None if self.cell == "rnn" else self.tables[0]
+
+    @property
+    def tanh(self) -> Array:
+        """The table of new values."""
+        table: Array = self.tables[0 if self.cell == "rnn" else 1]
+        return table
+
+    @property
+    def cell_tanh(self) -> Array | None:
+        """The table of cells."""
+        return self.tables[2] if self.cell == "lstm" else None
 
 
 def recurrent_parameters(
@@ -88,11 +126,21 @@ def recurrent_parameters(
     scale_h: float,
     cell_bits: int = 11,
     linear_before_reset: bool = False,
+    coupled: bool = False,
+    peephole: Array | None = None,
+    clip: float = 0.0,
+    functions: Sequence[Function] | None = None,
+    gate_scale: float = GATE_SCALE,
+    unit_scale: float = UNIT_SCALE,
 ) -> RecurrentParameters:
-    """The integers of a layer: `w` (gates * hidden, inputs) and `r` (gates * hidden, hidden) quantized, biases real."""
-    gates = {"lstm": 4, "gru": 3}.get(cell)
+    """The integers of a layer: `w` (gates * hidden, inputs) and `r` (gates * hidden, hidden) quantized, biases real.
+
+    `peephole` is real, 3 * hidden; `clip` limits the arguments of gates, 0 does not. `functions` are those of gates, new values
+    and cells, sigmoid and tanh unless given; a simple layer may have other scales of its argument and its result than usual.
+    """
+    gates = GATES.get(cell)
     if gates is None:
-        raise ValueError(f"there is no cell {cell!r}; there are lstm and gru")
+        raise ValueError(f"there is no cell {cell!r}; there are {', '.join(GATES)}")
     if w.ndim != 2 or r.ndim != 2 or r.shape[0] != gates * r.shape[1] or w.shape[0] != r.shape[0]:
         raise ValueError(f"the weights of an {cell} cannot have the shapes {w.shape} and {r.shape}")
     for name, weight in (("w", w), ("r", r)):
@@ -104,16 +152,25 @@ def recurrent_parameters(
         raise ValueError(f"a cell of 16 bits has 0 to 15 bits behind the point, not {cell_bits}")
     rows, hidden = w.shape[0], r.shape[1]
     apart = np.arange(rows) >= 2 * hidden if cell == "gru" and linear_before_reset else np.zeros(rows, bool)
-    target = np.where(apart, RESET_SCALE, GATE_SCALE)
+    target = np.where(apart, RESET_SCALE, gate_scale)
     real_x = scale_x * np.broadcast_to(np.asarray(scale_w, np.float64), (rows,)) / target
     real_h = scale_h * np.broadcast_to(np.asarray(scale_r, np.float64), (rows,)) / target
     if not (np.isfinite(real_x).all() and np.isfinite(real_h).all() and min(real_x.min(), real_h.min()) > 0):
         raise ValueError("every scale must be a positive number")
-    shift = np.array([_shift(max(a, b)) for a, b in zip(real_x, real_h, strict=True)], np.int32)
+    real_c = np.zeros(rows)
+    peepholes = None
+    if peephole is not None:
+        scale_p = max(float(np.abs(peephole).max(initial=0.0)) / 32767, 2.0**-40)
+        peepholes = np.ascontiguousarray(round_away(np.asarray(peephole, np.float64) / scale_p), np.int16)
+        real_c[np.arange(rows) // hidden != 2] = 2.0**-cell_bits * scale_p / gate_scale
+    largest = np.maximum(np.maximum(real_x, real_h), real_c)
+    shift = np.array([_shift(real) for real in largest], np.int32)
     up = 2.0**shift
     together = np.where(apart, bias_w, np.asarray(bias_w, np.float64) + bias_r)
-    out_multiplier, out_shift = quantize_multiplier((2.0**-30 if cell == "lstm" else 2.0**-15) / scale_h)
-    state_multiplier, state_shift = quantize_multiplier(scale_h * 2.0**15)
+    out_multiplier, out_shift = quantize_multiplier((2.0**-30 if cell == "lstm" else unit_scale) / scale_h)
+    used = functions or _FUNCTIONS[cell]
+    scales = (gate_scale, gate_scale, 2.0**-cell_bits)[: len(used)]
+    tables = [table16(f, scale, 0, unit_scale, 0) for f, scale in zip(used, scales, strict=True)]
     return RecurrentParameters(
         cell=cell,
         w=np.ascontiguousarray(w, np.int16),
@@ -122,17 +179,23 @@ def recurrent_parameters(
         multiplier_h=round_away(real_h * up).astype(np.int32),
         shift=shift,
         bias=_wide(together / target * up),
-        bias_h=_wide((np.asarray(bias_r, np.float64) / target * up)[2 * hidden :]) if apart.any() else None,
-        cell_bits=cell_bits,
-        linear_before_reset=bool(apart.any()),
+        tables=np.stack(tables),
         out_multiplier=out_multiplier,
         out_shift=out_shift,
-        state_multiplier=state_multiplier,
-        state_shift=state_shift,
-        sigmoid=table16(sigmoid, GATE_SCALE, 0, 2.0**-15, 0),
-        tanh=table16(np.tanh, GATE_SCALE, 0, 2.0**-15, 0),
-        cell_tanh=table16(np.tanh, 2.0**-cell_bits, 0, 2.0**-15, 0),
+        limit=min(int(round_away(np.array(clip / gate_scale))), NO_LIMIT) if clip > 0 else NO_LIMIT,
+        bias_h=_wide((np.asarray(bias_r, np.float64) / target * up)[2 * hidden :]) if apart.any() else None,
+        linear_before_reset=bool(apart.any()),
+        cell_bits=cell_bits,
+        coupled=coupled,
+        peephole=peepholes,
+        multiplier_c=None if peepholes is None else _three(round_away(real_c * up).astype(np.int32)),
     )
+
+
+def _three(rows: Array) -> Array:
+    """Of the rows of four gates those that peepholes go to: input, forget and output."""
+    i, f, _, o = np.split(rows, 4)
+    return np.concatenate([i, f, o])
 
 
 def run_recurrent(
@@ -151,7 +214,7 @@ def run_recurrent(
 ) -> tuple[Array, Array, Array]:
     """Run x (steps, batch, inputs): all outputs, the last h and the last state (the cell, or the GRU's Q0.15 state).
 
-    `h` of type `dtype` is zero unless given; `cell_state` (int16) likewise, for a GRU it follows from h.
+    `h` of type `dtype` is zero unless given, and so is `cell_state` (int16). The h of a GRU follows from its state.
     """
     p = parameters
     if x.ndim != 3 or x.shape[2] != p.w.shape[1]:
@@ -173,20 +236,20 @@ def run_recurrent(
     # The kernel leaves the end of the sequence in both, so they start as copies, also when a tape is played again.
     start, state = empty(shape, out), empty(shape, np.int16)
     copy(start, np.full(shape, zero_h, out) if h is None else h)
-    if cell_state is None and p.cell == "gru":
-        do(_first_state, start, zero_h, p.state_multiplier, p.state_shift, state)
-    else:
-        copy(state, np.zeros(shape, np.int16) if cell_state is None else cell_state)
+    copy(state, np.zeros(shape, np.int16) if cell_state is None else cell_state)
     limits = np.iinfo(out)
     raw = RawRecurrent(
-        gates=4 if p.cell == "lstm" else 3,
+        gates=GATES[p.cell],
         linear_before_reset=p.linear_before_reset,
+        coupled=p.coupled,
         reverse=reverse,
         cell_bits=p.cell_bits,
+        limit=p.limit,
         steps=steps,
         batch=batch,
         inputs=x.shape[2],
         hidden=p.hidden,
+        y_stride=batch * p.hidden,
         x_dtype=code_x,
         x_zero_point=zero_x,
         h_dtype=code_h,
@@ -204,6 +267,8 @@ def run_recurrent(
         "shift",
         "bias",
         "bias_h",
+        "peephole",
+        "multiplier_c",
         "sigmoid",
         "tanh",
         "cell_tanh",
@@ -236,12 +301,6 @@ def from_onnx_order(rows: Array, cell: str) -> Array:
         return rows
     i, o, f, c = np.split(rows, 4)
     return np.concatenate([i, f, c, o])
-
-
-def _first_state(h: Array, zero_h: int, multiplier: int, shift: int, state: Array) -> None:
-    """sat16(half_up((q_h - z_h) * m0, shift0))."""
-    half = 1 << (shift - 1) if shift else 0
-    state[...] = np.clip(((h.astype(np.int64) - zero_h) * multiplier + half) >> shift, -32768, 32767)
 
 
 def _shift(real: float) -> int:

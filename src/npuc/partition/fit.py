@@ -16,9 +16,10 @@ import numpy as np
 
 from npuc.arithmetic.kinds import Kind, Scales
 from npuc.arithmetic.requantization import is_power_of_two
-from npuc.ir import Graph, dtype_of, is_static, npu, result_names, top
+from npuc.ir import Graph, dtype_of, is_static, npu, result_names, shape_of, top
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, is_narrow_float, mlir_type, quant_of
+from npuc.ir.npu.recurrent import STATE
 from npuc.partition.kinds import describe
 from npuc.partition.obstacles import Obstacle, ObstacleRule
 from npuc.partition.overrides import placed
@@ -43,8 +44,7 @@ _NO_HOST_FORM = (
     top.LSTM, top.GRU, top.RNN, top.Attention,
 )  # fmt: skip
 """Ops whose integer forms the CPU cannot run exactly."""
-NO_INSTRUCTION = (top.LSTM, top.GRU, top.RNN)
-"""Those of them that the NPU cannot run either."""
+_RECURRENT = (top.LSTM, top.GRU, top.RNN)
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,6 @@ def nowhere_as_integers(
     """Why a float op could run neither on the NPU nor on the CPU as integers; None if it could, or is another op."""
     if not isinstance(op, _NO_HOST_FORM) and not (isinstance(op, top.Resize) and op.mode != "nearest"):
         return None
-    if isinstance(op, NO_INSTRUCTION):
-        return _no(ObstacleRule.NO_INSTRUCTION, operator=op.name.removeprefix("top.").upper())
     if isinstance(op, top.Attention):
         inner = support(target, "softmax", _plain("softmax", {}))
         if not inner:
@@ -165,7 +163,29 @@ def nowhere_as_integers(
         if misfit is not None:
             return Fit("no", obstacle=misfit)
     limits = limit_fit(op, graph, target, _widths(target))
+    if limits and isinstance(op, _RECURRENT):
+        lacks = _recurrent_misfit(op, target)
+        return None if lacks is None else Fit("no", obstacle=lacks)
     return limits if not limits else None
+
+
+def _recurrent_misfit(op: Any, target: Target) -> Obstacle | None:
+    """What a target lacks of a recurrent layer as integers: a type for its state, tables for its gates, room for its weights."""
+    if not isinstance(op, top.RNN):
+        state = activation_misfit(STATE, target)
+        if state is not None:
+            return state
+    allowed = target.arithmetic.tables.entries_16bit
+    if allowed < 513:
+        return Obstacle.of(ObstacleRule.TABLE_ENTRIES, target=target.name, entries=513, allowed=allowed)
+    activation, weight = (bits / 8 for bits in _widths(target))
+    elements = sum(prod_of(value) for value in (op.x, *op.results))
+    rows = prod_of(op.weight) // shape_of(op.weight)[-1]
+    needed = round(elements * activation + (prod_of(op.weight) + prod_of(op.recurrence)) * weight) + 20 * rows
+    whole = int(target.memory.local.size)
+    if needed > whole:
+        return Obstacle.of(ObstacleRule.LOCAL_MEMORY, target=target.name, needed=needed, allowed=whole)
+    return None
 
 
 def not_float32(op: TensorOp) -> Obstacle | None:
@@ -234,7 +254,7 @@ def _numbers(op: Any, graph: Graph, target: Target) -> Obstacle | None:
         misfit = None if kind is None else activation_misfit(kind, target)
         if misfit is not None:
             return misfit
-    if isinstance(op, npu.Conv | npu.Deconv | npu.MatMul | npu.FloatLinear):
+    if isinstance(op, npu.Conv | npu.Deconv | npu.MatMul | npu.FloatLinear | npu.LSTM | npu.GRU | npu.RNN):
         weights = _weights(op, target)
         if weights is not None:
             return weights

@@ -284,7 +284,7 @@ _KINDS: dict[type[TensorOp], Callable[[Any, Graph], tuple[str, Parameters]]] = {
     **dict.fromkeys((top.MaxPool, top.AvgPool, npu.AvgPool, npu.FloatAvgPool, npu.FloatMaxPool), _pool),
     **dict.fromkeys((top.Resize, npu.ResizeBilinear), _resize),
     **dict.fromkeys((top.Reduce, npu.ReduceSum, npu.FloatReduce), _reduce),
-    **dict.fromkeys((top.LSTM, top.GRU, top.RNN, npu.LSTM, npu.GRU), _recurrent),
+    **dict.fromkeys((top.LSTM, top.GRU, top.RNN, npu.LSTM, npu.GRU, npu.RNN), _recurrent),
     **dict.fromkeys((top.Gather, top.GatherElements, top.GatherND), _gather),
     **dict.fromkeys((top.ScatterElements, top.ScatterND), _plain("scatter")),
     top.Attention: _attention,

@@ -89,7 +89,6 @@ class ObstacleRule(Enum):
     OP_KIND = "op_kind", "{target} has no '{kind}'"
 
     # The instruction set has no such form; `words` are those of the scheduling rule.
-    NO_INSTRUCTION = "no_instruction", "the NPU has no instruction for {operator}"
     INSTRUCTION_FORM = "instruction_form", "{words}"
     OPEN_SHAPES = "open_shapes", "its shapes are known at run time only"
     NO_OPERANDS = "no_operands", "it takes nothing from the network"

@@ -61,7 +61,7 @@ def macs(op: Any) -> int:
         batch, heads, rows, depth = shape_of(op.query)
         columns, width = shape_of(op.value)[2:]
         return batch * heads * rows * columns * (depth + width)
-    if isinstance(op, top.RNN | top.GRU | top.LSTM | npu.GRU | npu.LSTM):
+    if isinstance(op, top.RNN | top.GRU | top.LSTM | npu.RNN | npu.GRU | npu.LSTM):
         steps, batch, width = shape_of(op.x)
         directions, gates, _ = shape_of(op.weight)
         return steps * batch * directions * gates * (width + shape_of(op.recurrence)[-1])

@@ -36,8 +36,11 @@ CHOICES = {
     **dict.fromkeys(
         ("wide", "transposed", "transposed_b", "subtract", "larger", "include_pad", "last", "center"), 2
     ),
+    **dict.fromkeys(("reverse", "linear_before_reset", "coupled", "peephole"), 2),
     "mode": 6,
     "form": 4,
+    "gates": 5,
+    "cell_bits": 16,
 }
 """Fields of one byte, and how many values they have."""
 WIDTHS = (1, 2, 4, 8)

@@ -274,6 +274,43 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         ),
     ),
     Instruction(
+        "recurrent",
+        10,
+        "matrix",
+        "One direction of a recurrent layer over all its steps, with its state in local memory (docs/arithmetic-recurrent.md).",
+        (
+            _SOURCE,
+            _u4("steps", "x is (steps, batch, inputs)"),
+            _u4("batch", ""),
+            _u4("inputs", ""),
+            _u4("hidden", "units"),
+            _u1("gates", "1 a simple layer, 3 a GRU, 4 an LSTM"),
+            _u1("reverse", "1: from the last step to the first"),
+            _u1("linear_before_reset", "of a GRU: 1 if the reset gate works behind the product"),
+            _u1("coupled", "of an LSTM: 1 if the forget gate is 1 less the input gate"),
+            _u1("peephole", "of an LSTM: 1 if it has peepholes"),
+            _u1("cell_bits", "of an LSTM: bits of a cell behind the point"),
+            _u1("w_dtype", "the type of the weights"),
+            _i4("limit", "arguments of gates are clamped to +-limit; 32768: to 16 bits"),
+            _address(
+                "constants", "weights, parameters and tables in the order of docs/arithmetic-recurrent.md"
+            ),
+            _address("first_h", "(batch, hidden) of y_dtype, what h begins with; or none: 0"),
+            _address(
+                "first_state", "(batch, hidden) of i16, what the cell or the state begins with; or none: 0"
+            ),
+            _address("last_h", "(batch, hidden) of y_dtype, what h ends with; or none"),
+            _address("last_state", "(batch, hidden) of i16, what the cell or the state ends with; or none"),
+            _RESULT,
+            _u4("y_stride", "elements from one step of y, (batch, hidden), to the next"),
+            _i4("multiplier", "of the output"),
+            _i4("shift", "of the output"),
+            _i4("zero_point", "of the output"),
+            _i4("lo", "the least output"),
+            _i4("hi", "the greatest output"),
+        ),
+    ),
+    Instruction(
         "copy",
         16,
         "vector",

@@ -27,6 +27,7 @@ from npuc.program.instructions import (
     Minmax,
     Mul,
     Norm,
+    Recurrent,
     Reduce,
     Requant,
     Resize,
@@ -40,6 +41,8 @@ START = 16
 _NAMES = {code: dtype_of(name).short for code, name in enumerate(CODES)}
 _PASSES = 4
 """How often the vector engine goes over the elements of a softmax, a norm or a resize."""
+_JOINS = {1: 1, 3: 4, 4: 5}
+"""What joining the gates of a unit takes of the vector engine, by their number."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,8 @@ class Costs:
                     * ceil_div(matmul.k, array.input_channels) * ceil_div(matmul.m, array.pixels)
                 )  # fmt: skip
                 return ceil(steps / self._rate(matmul.source.x_dtype, matmul.second.b_dtype))
+            case Recurrent():
+                return self._recurrent(instruction)
             case Copy() as copy:
                 return ceil_div(prod(copy.size), lanes)
             case Add() | Mul() | Minmax() as binary:
@@ -160,6 +165,21 @@ class Costs:
                 * blocks
             )
         return ceil(steps / self._rate(conv.source.x_dtype, conv.w_dtype))
+
+    def _recurrent(self, layer: Recurrent) -> int:
+        """The products with x of all steps at once; then in each step, one behind the other, those with h, the gates and the
+        state."""
+        compute, array = self.target.compute, self.target.compute.array
+        lanes, units = compute.vector_lanes, layer.batch * layer.hidden
+        outputs = ceil_div(layer.gates * layer.hidden, array.output_channels)
+        given = outputs * ceil_div(layer.inputs, array.input_channels)
+        given *= ceil_div(layer.steps * layer.batch, array.pixels)
+        kept = outputs * ceil_div(layer.hidden, array.input_channels) * ceil_div(layer.batch, array.pixels)
+        joined = layer.gates + _JOINS[layer.gates] + 3 * layer.peephole
+        lookups = layer.gates + (layer.gates == 4)
+        step = START + ceil(kept / self._rate(layer.result.y_dtype, layer.w_dtype))
+        step += ceil_div(units * joined, lanes) + ceil_div(units * lookups, compute.table_units or lanes)
+        return ceil(given / self._rate(layer.source.x_dtype, layer.w_dtype)) + layer.steps * step
 
     def _rate(self, activation: int, weight: int) -> Fraction:
         rate = self.target.compute.array.rate(_NAMES[activation], _NAMES[weight])

@@ -27,6 +27,18 @@ if KERNEL not in KERNELS:
     register(KERNEL, reverse)
 
 
+def _recurrent_constants(rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Those of an LSTM of 3 inputs and 2 units: biases, multipliers and shifts, tables, weights."""
+    parts = [
+        rng.integers(-(1 << 30), 1 << 30, 8).astype(np.int64),
+        rng.integers(1 << 20, 1 << 22, 16).astype(np.int32),
+        np.full(8, 30, np.int32),
+        np.arange(3 * 513, dtype=np.int16) * 20,
+        rng.integers(-128, 128, 8 * 5).astype(np.int8),
+    ]
+    return np.concatenate([part.view(np.uint8) for part in parts])
+
+
 def everything() -> Draft:
     """A program that has every instruction but the barrier, on small operands."""
     rng = np.random.default_rng(0)
@@ -39,6 +51,7 @@ def everything() -> Draft:
         d.put(np.arange(1026, dtype=np.int16)),
         d.put(np.arange(513)),
     )
+    gates = d.put(_recurrent_constants(rng), constant=True)
     exps = d.put(np.full(256, 1 << 30, np.int32))
     stage = {
         "kind": 1,
@@ -59,6 +72,11 @@ def everything() -> Draft:
         "conv": {
             **window, **stage, "weight": w, "bias": numbers, "groups": 1, "out_c": 8, "y_stride": 9, "count": 8,
             "table": table, "y_dtype": 2,
+        },
+        "recurrent": {
+            "steps": 2, "batch": 2, "inputs": 3, "hidden": 2, "gates": 4, "cell_bits": 11, "limit": 32768, "constants": gates,
+            "first_h": x + 64, "first_state": x + 96, "last_h": d.room(4), "last_state": d.room(8), "y_stride": 6,
+            "multiplier": 1 << 30, "shift": 40, **ranges,
         },
         "matmul": {"b": x + 64, "batch": 2, "m": 3, "k": 4, "cols": 5, "a_step": 12, "b_step": 0, **stage},
         "copy": {"bytes": 1, "size": (1, 1, 2, 2, 4, 4), "x_stride": (0, 0, 1, 32, 8, 2), "y_stride": (0, 0, 32, 16, 4, 1)},

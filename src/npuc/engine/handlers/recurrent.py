@@ -1,4 +1,4 @@
-"""LSTM and GRU through the native core, one call a direction."""
+"""Recurrent layers through the native core, one call a direction."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from npuc.engine.handlers import Step, handles
 from npuc.engine.handlers.arithmetic import type_of
 from npuc.ir import Graph, npu, shape_of
 from npuc.ir.dtypes import QuantType
+from npuc.ir.npu.recurrent import STATE
 from npuc.kernels.recurrent import RecurrentParameters, run_recurrent
 from npuc.kernels.tape import copy, empty
 
 
-@handles(npu.LSTM, npu.GRU, recordable=True)
-def recurrent(op: npu.LSTM | npu.GRU, graph: Graph, threads: int) -> Step:
+@handles(npu.LSTM, npu.GRU, npu.RNN, recordable=True)
+def recurrent(op: npu.LSTM | npu.GRU | npu.RNN, graph: Graph, threads: int) -> Step:
     """Directions side by side."""
     assert isinstance(op.to, QuantType)
     layers = [direction_parameters(op, graph, index) for index in range(shape_of(op.weight)[0])]
@@ -28,7 +29,9 @@ def recurrent(op: npu.LSTM | npu.GRU, graph: Graph, threads: int) -> Step:
         "hi": op.hi,
         "threads": threads,
     }
-    places = [_place(op, op.initial_h), _place(op, op.initial_c if isinstance(op, npu.LSTM) else None)]
+    inner = op.initial_c if isinstance(op, npu.LSTM) else op.initial_h if isinstance(op, npu.GRU) else None
+    places = [_place(op, None if isinstance(op, npu.GRU) else op.initial_h), _place(op, inner)]
+    chosen = result_parts(op)
     reverse = op.direction == "reverse"
     shapes = [shape_of(part) for part in op.parts]
 
@@ -38,12 +41,21 @@ def recurrent(op: npu.LSTM | npu.GRU, graph: Graph, threads: int) -> Step:
             states = [None if place is None else arrays[place][index] for place in places]
             backwards = reverse or index == 1
             directions.append(run_recurrent(arrays[0], layer, *states, reverse=backwards, **options))
-        return [_joined([part[i] for part in directions], shape) for i, shape in enumerate(shapes)]
+        return [
+            _joined([part[i] for part in directions], shape) for i, shape in zip(chosen, shapes, strict=True)
+        ]
 
     return run
 
 
-def direction_parameters(op: npu.LSTM | npu.GRU, graph: Graph, index: int) -> RecurrentParameters:
+def result_parts(op: npu.LSTM | npu.GRU | npu.RNN) -> tuple[int, ...]:
+    """Which of all outputs, the last h and the last inner state the results of an op are."""
+    if isinstance(op, npu.LSTM):
+        return 0, 1, 2
+    return 0, 2 if isinstance(op, npu.GRU) and op.state == STATE else 1
+
+
+def direction_parameters(op: npu.LSTM | npu.GRU | npu.RNN, graph: Graph, index: int) -> RecurrentParameters:
     """The constants of one direction as the kernel takes them."""
 
     def rows(value: Any, dtype: Any) -> Array:
@@ -51,31 +63,29 @@ def direction_parameters(op: npu.LSTM | npu.GRU, graph: Graph, index: int) -> Re
         assert array is not None
         return np.ascontiguousarray(array[index].astype(dtype))
 
-    def table(value: Any) -> Array:
-        array = graph.constant(value)
-        assert array is not None
-        return np.ascontiguousarray(array)
-
-    lstm = isinstance(op, npu.LSTM)
-    state = (0, 0) if lstm else op.parameters[2:]
+    tables = graph.constant(op.tables)
+    assert tables is not None
+    lstm = op if isinstance(op, npu.LSTM) else None
+    behind = op.bias_h if isinstance(op, npu.GRU) else None
+    peephole, multiplier_c = (None, None) if lstm is None else (lstm.peephole, lstm.multiplier_c)
     return RecurrentParameters(
-        cell="lstm" if lstm else "gru",
+        cell=op.name.removeprefix("npu."),
         w=rows(op.weight, np.int16),
         r=rows(op.recurrence, np.int16),
         multiplier_x=rows(op.multiplier_x, np.int32),
         multiplier_h=rows(op.multiplier_h, np.int32),
         shift=rows(op.shift, np.int32),
         bias=rows(op.bias, np.int64),
-        bias_h=None if isinstance(op, npu.LSTM) or op.bias_h is None else rows(op.bias_h, np.int64),
-        cell_bits=op.cell_bits if isinstance(op, npu.LSTM) else 0,
-        linear_before_reset=isinstance(op, npu.GRU) and op.linear_before_reset,
+        tables=np.ascontiguousarray(tables),
         out_multiplier=op.parameters[0],
         out_shift=op.parameters[1],
-        state_multiplier=state[0],
-        state_shift=state[1],
-        sigmoid=table(op.sigmoid),
-        tanh=table(op.tanh),
-        cell_tanh=table(op.cell_tanh) if isinstance(op, npu.LSTM) else table(op.tanh),
+        limit=op.limit,
+        bias_h=None if behind is None else rows(behind, np.int64),
+        linear_before_reset=isinstance(op, npu.GRU) and op.linear_before_reset,
+        cell_bits=0 if lstm is None else lstm.cell_bits,
+        coupled=lstm is not None and lstm.coupled,
+        peephole=None if peephole is None else rows(peephole, np.int16),
+        multiplier_c=None if multiplier_c is None else rows(multiplier_c, np.int32),
     )
 
 

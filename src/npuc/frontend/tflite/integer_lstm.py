@@ -28,7 +28,7 @@ _INTERMEDIATES = 5
 _GATE_SCALE = _F32(2.0**-12)
 _MOST_INTEGER_BITS = 6
 _GUARD = _F32(10000)
-_REASON = "the NPU has no instruction for LSTM"
+_REASON = "the NPU has no instruction for TFLite's integer LSTM"
 
 
 def integer_lstm(ctx: TfliteContext, options: FlatbufferView) -> Value:

@@ -28,7 +28,7 @@ from npuc.ir.npu.floating import (
     FloatTable,
 )
 from npuc.ir.npu.linear import Conv, Deconv, MatMul
-from npuc.ir.npu.recurrent import GRU, LSTM
+from npuc.ir.npu.recurrent import GRU, LSTM, RNN
 from npuc.ir.npu.rows import Norm, ReduceSum, ResizeBilinear, Softmax
 from npuc.ir.npu.single_precision import computes_in_f32, is_f32_on_npu
 
@@ -36,6 +36,7 @@ __all__ = [
     "GRU",
     "LSTM",
     "NPU_OPS",
+    "RNN",
     "Add",
     "AvgPool",
     "BlockRound",

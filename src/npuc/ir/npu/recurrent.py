@@ -1,8 +1,8 @@
-"""LSTM and GRU on integers: docs/arithmetic-recurrent.md.
+"""LSTM, GRU and simple recurrent layers on integers: docs/arithmetic-recurrent.md.
 
 Weights are directions x rows x width, the rows of one gate after the other; `multiplier_x`, `multiplier_h`, `shift` and
 `bias` have one entry a row. `to` is the type of the outputs and of the state that the products read. The tables have 513
-entries.
+entries: that of the gates (not of a simple layer), that of new values, and of an LSTM that of cells.
 """
 
 from collections.abc import Sequence
@@ -28,14 +28,20 @@ from npuc.ir.definition import (
 from npuc.ir.dtypes import QuantType, quant_of, tensor_type
 from npuc.ir.npu.definition import NpuOp, npu_op, quantized
 
+STATE = QuantType.of("i16", 2.0**-15, 0)
+"""The inner state of a GRU."""
+
 
 class Recurrent(NpuOp):
-    """Shared by both; `lo` and `hi` limit the outputs, `direction` is forward, reverse or bidirectional."""
+    """Shared by all; `lo` and `hi` limit the outputs, `direction` is forward, reverse or bidirectional.
+
+    Arguments of gates are clamped to ±`limit`; 32768 is 16 bits. `parameters`: multiplier, shift of the output.
+    """
 
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
 
     GATES: ClassVar[int]
-    PARAMETERS: ClassVar[int]
+    TABLES: ClassVar[int]
 
     x = operand()
     weight = operand()
@@ -44,12 +50,12 @@ class Recurrent(NpuOp):
     multiplier_h = operand()
     shift = operand()
     bias = operand()
-    sigmoid = operand()
-    tanh = operand()
+    tables = operand()
     initial_h = optional_operand()
     lo: int = integer()
     hi: int = integer()
     direction: str = text("forward")
+    limit: int = integer(32768)
     parameters: tuple[int, ...] = integers()
     parts = results()
 
@@ -70,6 +76,7 @@ class Recurrent(NpuOp):
         assert isinstance(self.to, QuantType)
         least, most = self.to.dtype.limits
         require(least <= self.lo <= self.hi <= most, f"limits {self.lo} to {self.hi}")
+        require(0 <= self.limit <= 32768, f"arguments of gates up to {self.limit}")
         directions = {"forward": 1, "reverse": 1, "bidirectional": 2}.get(self.direction, 0)
         require(directions > 0, f"unknown direction '{self.direction}'")
         x, hidden = shape_of(self.x), shape_of(self.recurrence)[2]
@@ -78,27 +85,46 @@ class Recurrent(NpuOp):
         require(shape_of(self.recurrence) == (directions, rows, hidden), "the recurrence weight does not fit")
         for value in (self.multiplier_x, self.multiplier_h, self.shift, self.bias):
             require(shape_of(value) == (directions, rows), "constants need one entry a row")
-        for value in (self.sigmoid, self.tanh):
-            require(shape_of(value) == (513,), "tables have 513 entries")
-        require(len(self.parameters) == self.PARAMETERS, f"{self.name} has {self.PARAMETERS} parameters")
+        require(
+            shape_of(self.tables) == (self.TABLES, 513), f"{self.TABLES} tables of 513 entries are needed"
+        )
+        require(len(self.parameters) == 2, f"{self.name} has 2 parameters")
         if self.initial_h is not None:
-            state_type = tensor_type((directions, x[1], hidden), self.to)
+            state_type = tensor_type((directions, x[1], hidden), self.initial_type)
             require(self.initial_h.type == state_type, "the initial state does not fit")
+
+    @property
+    def initial_type(self) -> Attribute:
+        """The type of the initial state."""
+        return self.to
+
+
+@npu_op
+class RNN(Recurrent):
+    """A simple recurrent layer: one function of the sums, by the table."""
+
+    name = "npu.rnn"
+    GATES: ClassVar[int] = 1
+    TABLES: ClassVar[int] = 1
 
 
 @npu_op
 class LSTM(Recurrent):
-    """Long short-term memory, gates in the order input, forget, cell, output; parameters: multiplier, shift of the output.
+    """Long short-term memory, gates in the order input, forget, cell, output.
 
     `cell` is the type of the cell state, i16 with a scale of 2^-f, zero point 0; a third result is the last cell state.
+    `peephole`, directions x (3 * hidden), is of the input, forget and output gate; `multiplier_c` goes with it. If the gates are
+    `coupled`, the forget gate is 1 less the input gate.
     """
 
     name = "npu.lstm"
     GATES: ClassVar[int] = 4
-    PARAMETERS: ClassVar[int] = 2
-    cell_tanh = operand()
+    TABLES: ClassVar[int] = 3
     initial_c = optional_operand()
+    peephole = optional_operand()
+    multiplier_c = optional_operand()
     cell: Attribute = element_type()
+    coupled: bool = boolean(False)
 
     def infer(self) -> Sequence[Attribute]:
         """Whole sequence, last hidden state, last cell state."""
@@ -115,12 +141,16 @@ class LSTM(Recurrent):
         )
         assert isinstance(kind, QuantType)
         require(is_power_of_two(kind.scale) and 2.0**-15 <= kind.scale <= 1, "a cell's scale is 2^-15 to 1")
-        require(shape_of(self.cell_tanh) == (513,), "tables have 513 entries")
         if self.initial_c is not None:
             require(
                 quant_of(self.initial_c) == kind and shape_of(self.initial_c) == shape_of(self.parts[1]),
                 "the initial cell state does not fit",
             )
+        require((self.peephole is None) == (self.multiplier_c is None), "multiplier_c goes with peepholes")
+        directions, _, hidden = shape_of(self.recurrence)
+        for value in (self.peephole, self.multiplier_c):
+            if value is not None:
+                require(shape_of(value) == (directions, 3 * hidden), "peepholes need three entries a unit")
 
     @property
     def cell_bits(self) -> int:
@@ -133,20 +163,32 @@ class LSTM(Recurrent):
 class GRU(Recurrent):
     """A gated recurrent unit, gates in the order update, reset, new.
 
-    Parameters: multiplier, shift of the output; multiplier, shift from the initial state to the inner one. `bias_h`, an
-    entry a unit, stands behind the reset where `linear_before_reset`.
+    `state` is the type of the last state: that of the outputs, or `STATE`, the one that it is computed in; an initial state
+    is of `STATE`. `bias_h`, an entry a unit, stands behind the reset where `linear_before_reset`.
     """
 
     name = "npu.gru"
     GATES: ClassVar[int] = 3
-    PARAMETERS: ClassVar[int] = 4
+    TABLES: ClassVar[int] = 2
     bias_h = optional_operand()
     linear_before_reset: bool = boolean(False)
+    state: Attribute = element_type()
+
+    def infer(self) -> Sequence[Attribute]:
+        """Whole sequence, last state."""
+        whole, last = super().infer()
+        return [whole, tensor_type(shape_of(last), self.state)]
 
     def check(self) -> None:
         """A bias behind the reset just where it is read."""
         super().check()
+        require(self.state in (self.to, STATE), "the last state has the type of the outputs, or i16 in 2^-15")
         require((self.bias_h is not None) == self.linear_before_reset, "bias_h goes with linear_before_reset")
         if self.bias_h is not None:
             directions, _, hidden = shape_of(self.recurrence)
             require(shape_of(self.bias_h) == (directions, hidden), "bias_h needs one entry a unit")
+
+    @property
+    def initial_type(self) -> Attribute:
+        """The type of the initial state."""
+        return STATE

@@ -57,7 +57,7 @@ class Weights:
         """Those of some output channels."""
         part = slice(*channels) if channels[1] else slice(None)
         weight = self.arrays["weight"][part]
-        arrays = {"weight": _nibbles(weight) if self.dtype == "i4" else weight}
+        arrays = {"weight": nibbles(weight) if self.dtype == "i4" else weight}
         if "bias" in self.arrays:
             arrays["bias"] = self.arrays["bias"][part]
         for name, array in self.requantization.parameters.items():
@@ -75,7 +75,7 @@ class Weights:
         """Those of some input channels: the last part is requantized, the others leave their sums."""
         every = self.arrays["weight"]
         weight = np.ascontiguousarray(every[:, slice(*inputs)])
-        arrays = {"weight": _nibbles(weight) if self.dtype == "i4" else weight}
+        arrays = {"weight": nibbles(weight) if self.dtype == "i4" else weight}
         if "bias" in self.arrays and inputs[0] == 0:
             arrays["bias"] = self.arrays["bias"]
         last = inputs[1] == every.shape[1]
@@ -201,7 +201,8 @@ def _is_wide(op: Any, weight: Array, zero_point: int, bias: Array | None) -> boo
     return bool((worst >= 2**31).any())
 
 
-def _nibbles(weight: Array) -> Array:
+def nibbles(weight: Array) -> Array:
+    """Weights of 4 bits, two to a byte."""
     flat = weight.astype(np.int8).reshape(-1).view(np.uint8) & 15
     flat = np.append(flat, np.zeros(flat.size % 2, np.uint8))
     packed: Array = flat[0::2] | flat[1::2] << 4
