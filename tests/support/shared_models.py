@@ -61,6 +61,7 @@ KNOWN = (
     "tflite/resnet8_int8.tflite",
     "tflite/vww_float.tflite",
     "tflite/vww_int8.tflite",
+    "transformers/cifar10_vit.onnx",
 )
 """Every model that a test reads, by its path below `models`; a folder is a SavedModel."""
 
