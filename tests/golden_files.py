@@ -33,6 +33,7 @@ from npuc.debug.dump import DumpWriter
 from npuc.evaluate.journal import open_journal
 from npuc.flow import compile_network, quantize_network
 from npuc.ir import Graph, result_names, save_graph, top
+from npuc.program.combine import combine
 from npuc.program.file import save_compiled
 from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.quant.config import QuantizationConfig
@@ -111,6 +112,13 @@ def _network(path: Path) -> None:
 
 def _program(path: Path) -> None:
     save_compiled(compiled().model, path)
+
+
+def _entries(path: Path) -> None:
+    """The program twice, the second time without a search: two schedules over the same weights."""
+    target = load_target(TARGET)
+    plain = compile_network(integer_network(target), target, CompileOptions(0), "golden").model
+    save_compiled(combine({"searched": compiled().model, "plain": plain}).entries, path)
 
 
 def _results(path: Path) -> None:
@@ -192,6 +200,7 @@ FILES: dict[str, tuple[versions.Format, Callable[[Path], None]]] = {
     "target-v{}.yaml": (versions.TARGET_FILE, _target),
     "network-v{}.mlir": (versions.PROGRAM_TEXT, _network),
     "program-v{}.npu": (versions.NPU_FILE, _program),
+    "entries-v{}.npu": (versions.NPU_FILE, _entries),
     "results-of-program-v{}.npz": (versions.NPU_FILE, _results),
     "schedule-v{}.yaml": (versions.SCHEDULE_FILE, _schedule),
     "schedule-listing-v{}.txt": (versions.SCHEDULE_LISTING, _listing),

@@ -28,7 +28,7 @@ from npuc.evaluate.journal import open_journal
 from npuc.ir import load_graph, print_graph
 from npuc.program import layout
 from npuc.program.debug_info import read_debug_info
-from npuc.program.file import load_compiled, section_list
+from npuc.program.file import load_compiled, load_entries, section_list
 from npuc.program.model import NpuSubgraph
 from npuc.quant.config import QuantizationConfig
 from npuc.runtime import Runner
@@ -91,6 +91,14 @@ def test_a_compiled_model_gives_the_stored_integers(path: Path) -> None:
         else:
             np.testing.assert_array_equal(array, stored[name])
     assert {"image", "stem"} <= {tensor.name for tensor in read_debug_info(model).tensors}
+
+
+@golden("entries-v*.npu")
+def test_the_entries_of_a_program_give_the_stored_outputs(path: Path) -> None:
+    stored = TensorFile(FOLDER / f"results-of-{path.stem.replace('entries', 'program')}.npz")
+    for name, model in load_entries(path).items():
+        assert name in ("searched", "plain")
+        np.testing.assert_allclose(golden_files.results(model)["scores"], stored["scores"], rtol=1e-6)
 
 
 @golden("program-v*.npu")

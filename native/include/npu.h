@@ -91,6 +91,25 @@ NPU_API int32_t npu_output_count(const npu_model *model);
 NPU_API const npu_tensor *npu_input(const npu_model *model, int32_t index);
 NPU_API const npu_tensor *npu_output(const npu_model *model, int32_t index);
 
+/*
+ * A program may have several entries: networks, batch sizes or resolutions over one set of weights (`npuc combine`). The model
+ * that is loaded is the first. Another is a model of its own, with runs and jobs of its own; it belongs to the one that was
+ * loaded and is freed with it (npu_free of an entry does nothing). Its memory is made when it is first asked for.
+ */
+NPU_API int32_t npu_entry_count(const npu_model *model);
+
+/* The name of an entry; "" if there is none of this number, or if the program has but one. */
+NPU_API const char *npu_entry_name(const npu_model *model, int32_t index);
+
+/* An entry by its name. */
+NPU_API npu_status npu_entry(npu_model *model, const char *name, npu_model **entry);
+
+/*
+ * The first entry that takes inputs of these shapes: of `inputs`, one for each input in their order, rank and shape are read, and
+ * name where it is not NULL.
+ */
+NPU_API npu_status npu_entry_for(npu_model *model, const npu_tensor *inputs, int32_t count, npu_model **entry);
+
 /* How many CPU threads a run may use, 1 to 64; 1 unless it is stated. */
 NPU_API npu_status npu_set_threads(npu_model *model, int32_t threads);
 

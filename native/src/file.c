@@ -58,6 +58,7 @@ typedef struct elf {
     const npuc_elf_program *programs;
     const uint8_t *names;
     uint64_t name_bytes;
+    const npuc_file_header *machine; /* the header of the first entry; NULL while that is read */
 } elf;
 
 static const uint8_t IDENT[16] = {0x7F, 'E', 'L', 'F', 2, 1, 1};
@@ -125,32 +126,60 @@ static const char *check_sections(npuc_file *f, elf *e)
 
 /* Tables */
 
+/* Writes a number in decimal digits behind `to`, which has room for them; returns its end. */
+static char *write_number(char *to, uint32_t value)
+{
+    char digits[MOST_DIGITS];
+    int count = 0;
+    do digits[count++] = (char)('0' + value % 10);
+    while (value /= 10);
+    while (count) *to++ = digits[--count];
+    return to;
+}
+
+/* What is behind ".npu." in the name of a section of an entry, behind ".npu.e1." in one of entry 1; NULL for any other section. */
+static const char *within_entry(const char *name, uint32_t entry)
+{
+    char prefix[8 + MOST_DIGITS] = ".npu.";
+    char *end = prefix + 5;
+    if (entry) {
+        *end++ = 'e';
+        end = write_number(end, entry);
+        *end++ = '.';
+    }
+    const size_t length = (size_t)(end - prefix);
+    return strncmp(name, prefix, length) == 0 ? name + length : NULL;
+}
+
 enum { HEADER, SEGMENTS, TENSORS, SUBGRAPHS, CONVERSIONS, LAYERS, ALLOCATIONS, LISTS, STRINGS, WEIGHTS, TARGET, META, NEEDED };
 
 static const struct {
-    const char *name;
-    uint64_t record; /* bytes of a record; 0: not a table */
+    const char *name; /* behind ".npu." and the number of the entry */
+    uint64_t record;  /* bytes of a record; 0: not a table */
 } WANTED[NEEDED] = {
-    {".npu.header", sizeof(npuc_file_header)},
-    {".npu.segments", sizeof(npuc_file_segment)},
-    {".npu.tensors", sizeof(npuc_file_tensor)},
-    {".npu.subgraphs", sizeof(npuc_file_subgraph)},
-    {".npu.conversions", sizeof(npuc_file_conversion)},
-    {".npu.layers", sizeof(npuc_file_layer)},
-    {".npu.allocations", sizeof(npuc_file_allocation)},
-    {".npu.lists", sizeof(uint32_t)},
-    {".npu.strings", 0},
-    {".npu.weights", 0},
-    {".npu.target", 0},
-    {".npu.meta", 0},
+    {"header", sizeof(npuc_file_header)},
+    {"segments", sizeof(npuc_file_segment)},
+    {"tensors", sizeof(npuc_file_tensor)},
+    {"subgraphs", sizeof(npuc_file_subgraph)},
+    {"conversions", sizeof(npuc_file_conversion)},
+    {"layers", sizeof(npuc_file_layer)},
+    {"allocations", sizeof(npuc_file_allocation)},
+    {"lists", sizeof(uint32_t)},
+    {"strings", 0},
+    {"weights", 0},
+    {"target", 0},
+    {"meta", 0},
 };
 
 /* The table of states, which a file may do without. */
 static const char *find_states(npuc_file *f, const elf *e)
 {
+    f->states = NULL;
+    f->state_count = 0;
     for (uint32_t k = 1; k < f->section_count; k++) {
         const npuc_elf_section *s = &f->sections[k];
-        if (strcmp(section_name(f, e, k), ".npu.states") != 0) continue;
+        const char *name = within_entry(section_name(f, e, k), f->entry);
+        if (!name || strcmp(name, "states") != 0) continue;
         if (f->states) return refuse(f, k, "a section is there twice");
         if (s->entry_size != sizeof(npuc_file_state) || s->size % sizeof(npuc_file_state) || s->offset % 8 ||
             s->size / sizeof(npuc_file_state) > UINT32_MAX)
@@ -164,12 +193,15 @@ static const char *find_states(npuc_file *f, const elf *e)
 static const char *find_tables(npuc_file *f, const elf *e, const npuc_elf_section **found)
 {
     for (int t = 0; t < NEEDED; t++) found[t] = NULL;
-    for (uint32_t k = 1; k < f->section_count; k++)
-        for (int t = 0; t < NEEDED; t++)
-            if (strcmp(section_name(f, e, k), WANTED[t].name) == 0) {
-                if (found[t]) return refuse(f, k, "a section is there twice");
-                found[t] = &f->sections[k];
-            }
+    for (uint32_t k = 1; k < f->section_count; k++) {
+        const char *own = within_entry(section_name(f, e, k), f->entry), *common = within_entry(section_name(f, e, k), 0);
+        for (int t = 0; t < NEEDED; t++) {
+            const char *name = t == WEIGHTS || t == TARGET ? common : own;
+            if (!name || strcmp(name, WANTED[t].name) != 0) continue;
+            if (found[t]) return refuse(f, k, "a section is there twice");
+            found[t] = &f->sections[k];
+        }
+    }
     uint32_t counts[NEEDED] = {0};
     const void *starts[NEEDED];
     for (int t = 0; t < NEEDED; t++) {
@@ -205,33 +237,38 @@ static const char *find_tables(npuc_file *f, const elf *e, const npuc_elf_sectio
     return NULL;
 }
 
-static const char *check_file_header(npuc_file *f)
+static const char *check_file_header(npuc_file *f, const npuc_file_header *first)
 {
     const npuc_file_header *h = f->header;
     if (h->version < NPUC_FILE_OLDEST || h->version > NPUC_FILE_VERSION) return "it is of another version of the format";
     if (h->isa != NPUC_ISA_VERSION || h->record != NPUC_RECORD) return "it is of another version of the instruction set";
     if (!h->cores || !h->local_bytes || h->local_bytes >= NPUC_NONE || h->shared_bytes > NPUC_FILE_LARGEST)
         return "the machine in its header is not possible";
+    if (first && (h->cores != first->cores || h->fingerprint != first->fingerprint || h->local_bytes != first->local_bytes ||
+                  h->shared_bytes != first->shared_bytes))
+        return "its entries are for different machines";
     if (!string_exists(f, h->name) || !string_exists(f, h->target)) return "its header names a string that does not exist";
     return NULL;
 }
 
 static const char *check_segments(npuc_file *f, const elf *e, const npuc_elf_section *weights)
 {
-    if (f->segment_count < 2 || f->segment_count >= 255 || f->segment_count != e->header->program_header_count)
+    /* Program headers are for the segments of the first entry, and for the weights of all. */
+    const uint32_t headed = f->entry ? 1 : f->segment_count;
+    if (f->segment_count < 2 || f->segment_count >= 255 || (!f->entry && f->segment_count != e->header->program_header_count))
         return "it has too few or too many segments";
     for (uint32_t k = 0; k < f->segment_count; k++) {
         const npuc_file_segment *s = &f->segments[k];
-        const npuc_elf_program *p = &e->programs[k];
+        const npuc_elf_program *p = &e->programs[k < headed ? k : 0];
         if (s->kind != (k < 2 ? k : 2)) return refuse(f, k, "a segment is not of the kind that belongs there");
         if (s->size > NPUC_FILE_LARGEST || s->alignment != NPUC_FILE_ALIGNMENT)
             return refuse(f, k, "a segment has an impossible size or alignment");
         /* It may end where addresses end. */
         if (s->address % s->alignment || (s->size && s->size - 1 > UINT64_MAX - s->address))
             return refuse(f, k, "a segment has an impossible address");
-        if (p->type != 1 || p->flags != (k ? 6u : 4u) || p->offset != (k ? 0 : weights->offset) || p->address != s->address ||
+        if (k < headed && (p->type != 1 || p->flags != (k ? 6u : 4u) || p->offset != (k ? 0 : weights->offset) || p->address != s->address ||
             p->physical_address != s->address || p->file_size != (k ? 0 : weights->size) || p->memory_size != s->size ||
-            p->alignment != s->alignment)
+            p->alignment != s->alignment))
             return refuse(f, k, "a program header contradicts the table of segments");
         if (!string_exists(f, s->name)) return refuse(f, k, "a segment names a string that does not exist");
         for (uint32_t j = 0; j < k; j++) {
@@ -417,22 +454,15 @@ static const char *check_stream(npuc_file *f, const opcodes *known, const uint8_
 /* Whether a name is prefix, number, and, unless it is negative, a dot and a second number. */
 static int is_numbered(const char *name, const char *prefix, uint32_t number, int64_t second)
 {
-    size_t length = strlen(prefix);
-    if (strncmp(name, prefix, length) != 0) return 0;
-    name += length;
-    for (int part = 0; part < (second < 0 ? 1 : 2); part++) {
-        char digits[MOST_DIGITS + 1];
-        uint32_t value = part ? (uint32_t)second : number;
-        int count = 0;
-        do {
-            digits[count++] = (char)('0' + value % 10);
-            value /= 10;
-        } while (value);
-        if (part && *name++ != '.') return 0;
-        while (count)
-            if (*name++ != digits[--count]) return 0;
+    char numbers[2 * MOST_DIGITS + 2];
+    char *end = write_number(numbers, number);
+    if (second >= 0) {
+        *end++ = '.';
+        end = write_number(end, (uint32_t)second);
     }
-    return *name == 0;
+    *end = 0;
+    const size_t length = strlen(prefix);
+    return name && strncmp(name, prefix, length) == 0 && strcmp(name + length, numbers) == 0;
 }
 
 static const npuc_elf_section *code_section(const npuc_file *f, const elf *e, uint64_t number, const char *prefix, uint32_t subgraph,
@@ -441,7 +471,7 @@ static const npuc_elf_section *code_section(const npuc_file *f, const elf *e, ui
     if (number < 1 || number >= f->section_count) return NULL;
     const npuc_elf_section *s = &f->sections[number];
     if (s->type != 1 || s->entry_size != record || s->offset % 8 || (record ? s->size % record : !s->size)) return NULL;
-    return is_numbered(section_name(f, e, (uint32_t)number), prefix, subgraph, core) ? s : NULL;
+    return is_numbered(within_entry(section_name(f, e, (uint32_t)number), f->entry), prefix, subgraph, core) ? s : NULL;
 }
 
 static const char *check_conversions(const npuc_file *f, const npuc_file_subgraph *g)
@@ -474,7 +504,7 @@ static const char *check_subgraphs(npuc_file *f, const elf *e)
         if (!in_lists(f, g->first_input, g->inputs) || !in_lists(f, g->first_output, g->outputs))
             return refuse(f, k, "the inputs or outputs of a subgraph are not in the lists");
         if (g->kind == NPUC_SUBGRAPH_CPU && g->count == 1) {
-            if (!code_section(f, e, g->first, ".npu.onnx.", k, -1, 0)) return refuse(f, k, "the model of a subgraph is not there");
+            if (!code_section(f, e, g->first, "onnx.", k, -1, 0)) return refuse(f, k, "the model of a subgraph is not there");
             continue;
         }
         if (g->kind == NPUC_SUBGRAPH_HOST) {
@@ -486,7 +516,7 @@ static const char *check_subgraphs(npuc_file *f, const elf *e)
             return refuse(f, k, "a subgraph has an impossible kind or number of cores");
         uint64_t barriers[2][NPUC_QUEUES] = {{0}};
         for (uint32_t core = 0; core < g->count; core++) {
-            const npuc_elf_section *s = code_section(f, e, (uint64_t)g->first + core, ".npu.text.", k, core, NPUC_RECORD);
+            const npuc_elf_section *s = code_section(f, e, (uint64_t)g->first + core, "text.", k, core, NPUC_RECORD);
             if (!s) return refuse(f, k, "the instructions of a subgraph are not there");
             uint64_t *met = barriers[core ? 1 : 0];
             memset(met, 0, sizeof barriers[0]);
@@ -538,6 +568,49 @@ static const char *check_allocations(npuc_file *f)
     return NULL;
 }
 
+/* Entries */
+
+static const char *find_entries(npuc_file *f, const elf *e)
+{
+    const npuc_elf_section *table = NULL;
+    f->entry_names = f->strings;
+    for (uint32_t k = 1; k < f->section_count; k++) {
+        if (strcmp(section_name(f, e, k), ".npu.entries") != 0) continue;
+        if (table) return refuse(f, k, "a section is there twice");
+        table = &f->sections[k];
+    }
+    f->entry_count = 1;
+    if (!table) return NULL;
+    const uint64_t record = sizeof(npuc_file_entry);
+    if (table->entry_size != record || table->size % record || table->offset % 8 || table->size < record ||
+        table->size / record > NPUC_FILE_ENTRIES)
+        return "the table of entries is damaged";
+    f->entries = (const npuc_file_entry *)(f->bytes + table->offset);
+    f->entry_count = (uint32_t)(table->size / record);
+    for (uint32_t k = 0; k < f->entry_count; k++) {
+        if (f->entries[k].reserved || !string_exists(f, f->entries[k].name) || !f->strings[f->entries[k].name])
+            return refuse(f, k, "the table of entries is damaged");
+        for (uint32_t j = 0; j < k; j++)
+            if (strcmp(f->strings + f->entries[k].name, f->strings + f->entries[j].name) == 0)
+                return refuse(f, k, "two entries have one name");
+    }
+    return NULL;
+}
+
+static const char *check_entry(npuc_file *file, const elf *e)
+{
+    const npuc_elf_section *found[NEEDED];
+    const char *why = find_tables(file, e, found);
+    if (!why) why = find_states(file, e);
+    if (!why) why = check_file_header(file, e->machine);
+    if (!why) why = check_segments(file, e, found[WEIGHTS]);
+    if (!why) why = check_tensors(file);
+    if (!why) why = check_subgraphs(file, e);
+    if (!why) why = check_states(file);
+    if (!why) why = check_allocations(file);
+    return why;
+}
+
 const char *npuc_file_open(const void *bytes, uint64_t size, npuc_file *file)
 {
     const uint32_t one = 1;
@@ -547,18 +620,38 @@ const char *npuc_file_open(const void *bytes, uint64_t size, npuc_file *file)
         return "its bytes are not at an address that is a multiple of 8, or this machine is not little-endian";
     file->bytes = bytes;
     file->size = size;
-    elf e;
-    const npuc_elf_section *found[NEEDED];
+    elf e = {0};
     const char *why = check_header(file, &e);
     if (!why) why = check_sections(file, &e);
-    if (!why) why = find_tables(file, &e, found);
-    if (!why) why = find_states(file, &e);
-    if (!why) why = check_file_header(file);
-    if (!why) why = check_segments(file, &e, found[WEIGHTS]);
-    if (!why) why = check_tensors(file);
-    if (!why) why = check_subgraphs(file, &e);
-    if (!why) why = check_states(file);
-    if (!why) why = check_allocations(file);
+    if (!why) why = check_entry(file, &e);
+    if (!why) why = find_entries(file, &e);
+    if (why) return why;
+    e.machine = file->header;
+    for (uint32_t k = 1; k < file->entry_count; k++) {
+        npuc_file entry = *file;
+        entry.entry = k;
+        why = check_entry(&entry, &e);
+        if (why) return refuse(file, entry.failed_at, why);
+    }
+    return NULL;
+}
+
+const char *npuc_file_entry_name(const npuc_file *file, uint32_t entry)
+{
+    return entry < file->entry_count && file->entries ? file->entry_names + file->entries[entry].name : "";
+}
+
+const char *npuc_file_select(const npuc_file *file, uint32_t entry, npuc_file *selected)
+{
+    if (entry >= file->entry_count) return "there is no such entry";
+    npuc_file chosen = *file;
+    chosen.entry = entry;
+    elf e = {.header = (const npuc_elf_header *)file->bytes};
+    e.names = file->bytes + file->sections[e.header->names].offset;
+    const npuc_elf_section *found[NEEDED];
+    const char *why = find_tables(&chosen, &e, found);
+    if (!why) why = find_states(&chosen, &e);
+    if (!why) *selected = chosen;
     return why;
 }
 

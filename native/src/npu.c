@@ -46,16 +46,11 @@ static npu_status furnish(npu_context *context)
     return npu_fail(NPU_NO_MEMORY, "there is not enough memory for %llu bytes and the NPU's own memories", (unsigned long long)size);
 }
 
-static npu_status load(const void *bytes, size_t size, const char *where, npu_model **model)
+/* A model whose first session has an open file. */
+static npu_status complete(npu_model *made, npu_model **model)
 {
-    npu_model *made = calloc(1, sizeof *made);
-    if (!made) return npu_fail(NPU_NO_MEMORY, "there is not enough memory");
-    npu_status status = npu_open(&made->first.session, bytes, size, where);
-    if (!status) status = furnish(&made->first);
-    if (status) {
-        free(made);
-        return status;
-    }
+    const npu_status status = furnish(&made->first);
+    if (status) return status;
     made->free = &made->first;
     made->most = made->threads = 1;
     pthread_mutex_init(&made->proof, NULL);
@@ -64,6 +59,16 @@ static npu_status load(const void *bytes, size_t size, const char *where, npu_mo
     pthread_cond_init(&made->wake, NULL);
     *model = made;
     return NPU_OK;
+}
+
+static npu_status load(const void *bytes, size_t size, const char *where, npu_model **model)
+{
+    npu_model *made = calloc(1, sizeof *made);
+    if (!made) return npu_fail(NPU_NO_MEMORY, "there is not enough memory");
+    npu_status status = npu_open(&made->first.session, bytes, size, where);
+    if (!status) status = complete(made, model);
+    if (status) free(made);
+    return status;
 }
 
 npu_status npu_load_memory(const void *bytes, size_t size, npu_model **model)
@@ -119,9 +124,8 @@ static void end_context(npu_context *context)
     free(context->memory);
 }
 
-void npu_free(npu_model *model)
+static void end_model(npu_model *model)
 {
-    if (!model) return;
     npu_end_jobs(model);
     /* Runs in other threads: an error of the caller, but a harmless one. */
     pthread_mutex_lock(&model->lock);
@@ -132,12 +136,104 @@ void npu_free(npu_model *model)
         end_context(context);
         if (context != &model->first) free(context);
     }
-    if (model->mapping) munmap(model->mapping, model->mapped);
     pthread_mutex_destroy(&model->proof);
     pthread_mutex_destroy(&model->lock);
     pthread_cond_destroy(&model->returned);
     pthread_cond_destroy(&model->wake);
     free(model);
+}
+
+void npu_free(npu_model *model)
+{
+    if (!model || model->program) return;
+    for (npu_model *entry = model->entries, *next; entry; entry = next) {
+        next = entry->next_entry;
+        end_model(entry);
+    }
+    void *mapping = model->mapping;
+    const size_t mapped = model->mapped;
+    end_model(model);
+    if (mapping) munmap(mapping, mapped);
+}
+
+/* ---- entries ---- */
+
+int32_t npu_entry_count(const npu_model *model) { return model ? (int32_t)model->first.session.file.entry_count : 0; }
+
+const char *npu_entry_name(const npu_model *model, int32_t index)
+{
+    return model && index >= 0 ? npuc_file_entry_name(&model->first.session.file, (uint32_t)index) : "";
+}
+
+static npu_status new_entry(npu_model *program, uint32_t number, npu_model **entry)
+{
+    npu_model *made = calloc(1, sizeof *made);
+    if (!made) return npu_fail(NPU_NO_MEMORY, "there is not enough memory");
+    const npuc_file *f = &program->first.session.file;
+    char where[208];
+    snprintf(where, sizeof where, "entry '%.190s'", npuc_file_entry_name(f, number));
+    const char *why = npuc_file_select(f, number, &made->first.session.file);
+    npu_status status = why ? npu_fail(NPU_BAD_FILE, "%s: %s", where, why) : npu_begin(&made->first.session, where);
+    if (!status) status = complete(made, entry);
+    if (status) {
+        free(made);
+        return status;
+    }
+    made->program = program;
+    made->next_entry = program->entries;
+    program->entries = made;
+    return NPU_OK;
+}
+
+/* The model of an entry, made if it is the first time. */
+static npu_status entry_of(npu_model *program, uint32_t number, npu_model **entry)
+{
+    npu_status status = NPU_OK;
+    pthread_mutex_lock(&program->proof);
+    npu_model *known = number ? program->entries : program;
+    while (known && known->first.session.file.entry != number) known = known->next_entry;
+    if (known)
+        *entry = known;
+    else
+        status = new_entry(program, number, entry);
+    pthread_mutex_unlock(&program->proof);
+    return status;
+}
+
+npu_status npu_entry(npu_model *model, const char *name, npu_model **entry)
+{
+    if (!model || !name || !entry) return npu_fail(NPU_BAD_ARGUMENT, "there is no model, no name, or no place for the entry");
+    *entry = NULL;
+    npu_model *program = model->program ? model->program : model;
+    const npuc_file *f = &program->first.session.file;
+    for (uint32_t k = 0; f->entries && k < f->entry_count; k++)
+        if (strcmp(npuc_file_entry_name(f, k), name) == 0) return entry_of(program, k, entry);
+    return npu_fail(NPU_BAD_ARGUMENT, "the program has no entry '%.200s'", name);
+}
+
+static int takes(const npuc_file *f, const npu_tensor *inputs, int32_t count)
+{
+    if (count < 0 || (uint32_t)count != f->header->inputs) return 0;
+    for (int32_t i = 0; i < count; i++) {
+        const npuc_file_tensor *t = &f->tensors[f->lists[f->header->first_input + (uint32_t)i]];
+        if (inputs[i].rank != t->rank || (inputs[i].name && strcmp(inputs[i].name, npuc_file_string(f, t->name)) != 0)) return 0;
+        for (uint16_t axis = 0; axis < t->rank; axis++)
+            if (inputs[i].shape[axis] != t->shape[axis]) return 0;
+    }
+    return 1;
+}
+
+npu_status npu_entry_for(npu_model *model, const npu_tensor *inputs, int32_t count, npu_model **entry)
+{
+    if (!model || (count && !inputs) || !entry) return npu_fail(NPU_BAD_ARGUMENT, "there is no model, no input, or no place for the entry");
+    *entry = NULL;
+    npu_model *program = model->program ? model->program : model;
+    const npuc_file *f = &program->first.session.file;
+    for (uint32_t k = 0; k < f->entry_count; k++) {
+        npuc_file one;
+        if (!npuc_file_select(f, k, &one) && takes(&one, inputs, count)) return entry_of(program, k, entry);
+    }
+    return npu_fail(NPU_BAD_ARGUMENT, "no entry of the program takes inputs of these shapes");
 }
 
 npu_status npu_set_threads(npu_model *model, int32_t threads)
@@ -213,6 +309,7 @@ static void give(npu_model *model, npu_context *context)
 /* The weights are compared once, whoever runs first; all others wait for that. */
 static npu_status prove(npu_model *model, int32_t threads)
 {
+    if (model->program) model = model->program;
     pthread_mutex_lock(&model->proof);
     const npu_status status = npu_prove(&model->first.session, threads);
     pthread_mutex_unlock(&model->proof);

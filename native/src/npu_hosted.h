@@ -19,6 +19,9 @@ struct npu_model {
     npu_context first; /* its session answers questions, and so comes first */
     void *mapping;
     size_t mapped;
+    npu_model *program;     /* of an entry: the model that was loaded, which owns it */
+    npu_model *entries;     /* entries that were asked for, apart from the first */
+    npu_model *next_entry;  /* of an entry */
     pthread_mutex_t proof; /* held while the weights are compared with their checksums */
     pthread_mutex_t lock;  /* of all that follows */
     int32_t threads, most; /* of a run; runs at once */

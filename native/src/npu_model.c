@@ -91,6 +91,12 @@ npu_status npu_open(npu_session *session, const void *bytes, size_t size, const 
     npuc_file *f = &session->file;
     const char *why = npuc_file_open(bytes, size, f);
     if (why) return npu_fail(NPU_BAD_FILE, "%s: not a sound .npu file: %s", where, why);
+    return npu_begin(session, where);
+}
+
+npu_status npu_begin(npu_session *session, const char *where)
+{
+    const npuc_file *f = &session->file;
     session->cores = 1;
     session->threads = 1;
     for (uint32_t i = 0; i < f->subgraph_count; i++) {

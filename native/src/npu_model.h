@@ -28,8 +28,11 @@ typedef struct npu_session {
     uint8_t *staging;           /* for conversions between two orders of axes */
 } npu_session;
 
-/* Open the bytes of a file and refuse what this runtime cannot run. */
+/* Open the bytes of a file, its first entry, and refuse what this runtime cannot run. */
 npu_status npu_open(npu_session *session, const void *bytes, size_t size, const char *where);
+
+/* Begin a session of a file that is open, and refuse what this runtime cannot run. */
+npu_status npu_begin(npu_session *session, const char *where);
 
 /* Give everything but the simulator a place in a block. The tables of a counting block cannot be used. */
 void npu_place(npu_session *session, npu_block *block);

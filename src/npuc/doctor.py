@@ -53,6 +53,7 @@ _EXTRAS = (
     ("h5py", "keras", "Keras models"),
     ("tensorflow", "tensorflow", "checking imports from Keras and TensorFlow"),
     ("opencv-python-headless", "opencv", "checking imports from Caffe and Darknet"),
+    ("cryptography", "sign", "signed programs"),
     ("distributed", "cluster", "evaluation on a Dask cluster"),
     ("scikit-learn", "train", "training the demo model again"),
     ("pytest", "test", "the test suite"),

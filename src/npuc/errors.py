@@ -67,6 +67,13 @@ class OutputError(NpucError):
     code, title = "E104", "cannot write the result"
 
 
+class SignatureError(NpucError):
+    """A compiled model has to be signed by a certain key (`--key`, `Runner(key=...)`), and is not: it has no signature, that of
+    another key, or was changed since. `npuc verify` tells which; a model of your own is signed again by `npuc sign`."""
+
+    code, title = "E105", "not signed by this key"
+
+
 # E2xx: import
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from npuc.errors import FileFormatError
 from npuc.program import checksums, elf, layout
-from support.programs.files import as_bytes, good, parse, random_model, read_in_c, sealed
+from support.programs.files import as_bytes, good, good_entries, parse, random_model, read_in_c, sealed
 
 MUTATIONS = 5000
 INTERESTING = (
@@ -48,9 +50,8 @@ def read_in_python(data: bytes) -> str:
 
 
 @cache
-def regions() -> list[tuple[int, int]]:
-    """The parts of the file in which mutations mean most: ELF's headers, the tables, strings, instructions, JSON."""
-    data = good()
+def regions(data: bytes) -> list[tuple[int, int]]:
+    """The parts of a file in which mutations mean most: ELF's headers, the tables, strings, instructions, JSON."""
     header = np.frombuffer(data, elf.HEADER.dtype, 1)[0]
     table = int(header["section_headers"])
     count = int(header["section_count"])
@@ -63,11 +64,11 @@ def regions() -> list[tuple[int, int]]:
     return found
 
 
-def mutate(rng: np.random.Generator) -> bytes:
+def mutate(rng: np.random.Generator, sound: bytes) -> bytes:
     """One damaged file: flipped bits, other fields, moved bytes, or a piece cut off."""
-    data = bytearray(good())
+    data = bytearray(sound)
     kind = rng.integers(10)
-    low, high = regions()[int(rng.integers(len(regions())))]
+    low, high = regions(sound)[int(rng.integers(len(regions(sound))))]
     if kind == 0:
         return bytes(data[: int(rng.integers(len(data)))])
     if kind == 1:
@@ -94,25 +95,27 @@ def mutate(rng: np.random.Generator) -> bytes:
 def test_the_good_file_is_read_by_both(driver: Path) -> None:
     files = [
         good(),
+        good_entries(),
         as_bytes(random_model(1, cores=1, target="edge-1t")),
         as_bytes(random_model(2, count=300)),
     ]
-    assert read_in_c(driver, files) == ["ok"] * 3
-    assert [read_in_python(data) for data in files] == ["ok"] * 3
+    assert read_in_c(driver, files) == ["ok"] * 4
+    assert [read_in_python(data) for data in files] == ["ok"] * 4
 
 
 def test_mutations_are_refused_by_both_readers_alike(driver: Path) -> None:
     rng = np.random.default_rng(5)
     files = []
     for number in range(MUTATIONS):
-        data = mutate(rng)
+        # Every fourth file has several entries; numbers modulo 8 give both kinds with and without right checksums.
+        data = mutate(rng, good_entries() if number % 8 in (6, 7) else good())
         files.append(sealed(data) if number % 2 and len(data) > 2 * checksums.BYTES else data)
     python = [read_in_python(data) for data in files]
     c = read_in_c(driver, files)
     assert len(c) == len(files)
     for data, here, there in zip(files, python, c, strict=True):
         # What the checks do not see must not matter: a file without its checksum repaired is refused always.
-        if data != good() and sealed(data) != data:
+        if data not in (good(), good_entries()) and sealed(data) != data:
             assert here != "ok" and there != "ok"
         if any(words in here for words in PYTHON_ONLY):
             continue
@@ -136,3 +139,35 @@ def test_the_checksum_in_c_is_that_of_hashlib(driver: Path) -> None:
     # Files of all lengths modulo the block of the hash, sealed by hashlib.
     files = [as_bytes(random_model(count=20, metadata={"pad": "x" * length})) for length in range(0, 70, 3)]
     assert read_in_c(driver, files) == ["ok"] * len(files)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: rows["name"].__setitem__(1, rows["name"][0]), "two entries have one name"),
+        (lambda rows: rows["name"].__setitem__(1, 0), "one has none"),
+        (lambda rows: rows["name"].__setitem__(1, 1 << 31), "no string begins"),
+        (lambda rows: rows["reserved"].__setitem__(2, 1), "the table of entries is damaged"),
+    ],
+)
+def test_tables_of_entries_that_lie(change: Callable[[Any], None], words: str, driver: Path) -> None:
+    data = bytearray(good_entries())
+    parsed = elf.read(np.frombuffer(bytes(data), np.uint8), "")
+    table = next(section for section in parsed.sections if section.name == layout.ENTRIES)
+    rows = table.data.copy().view(layout.ENTRY.dtype)
+    change(rows)
+    data[table.offset : table.offset + rows.nbytes] = rows.tobytes()
+    assert words in read_in_python(sealed(data))
+    assert read_in_c(driver, [sealed(data)]) != ["ok"]
+
+
+def test_an_entry_for_another_machine_is_refused(driver: Path) -> None:
+    for field in ("fingerprint", "cores", "local_bytes", "shared_bytes"):
+        data = bytearray(good_entries())
+        parsed = elf.read(np.frombuffer(bytes(data), np.uint8), "")
+        (header,) = (s for s in parsed.sections if s.name == layout.section_of(".npu.header", 2))
+        rows = header.data.copy().view(layout.HEADER.dtype)
+        rows[field] += 1
+        data[header.offset : header.offset + rows.nbytes] = rows.tobytes()
+        assert "its entries are for different machines" in read_in_python(sealed(data))
+        assert read_in_c(driver, [sealed(data)]) == ["its entries are for different machines"]

@@ -19,6 +19,7 @@ from npuc.deploy.c import export_c
 from npuc.errors import ExportError, InputDataError, OutputError
 from npuc.frontend.options import ImportOptions
 from npuc.images.loading import load_image
+from npuc.program.combine import combine
 from npuc.program.file import load_compiled, save_compiled
 from npuc.program.model import CompiledModel
 from npuc.sim import Simulator
@@ -210,6 +211,21 @@ def test_the_c_and_cpp_interfaces(checked: Path, root: Path, tmp_path: Path) -> 
         sample = [checked / "sample/input0.bin", checked / "sample/output0.bin"]
         status, said = run(tmp_path, checked / "model.npu", *sample, program=str(program))
         assert status == 0, said
+
+
+def test_entries_of_a_program(checked: Path, digits: CompiledModel, root: Path, tmp_path: Path) -> None:
+    batch = compiled(root / "examples/digits.onnx", ImportOptions(input_shapes={"image": (3, 1, 8, 8)}))
+    save_compiled(combine({"single": digits, "batch": batch}).entries, tmp_path / "both.npu")
+    image = np.random.default_rng(1).uniform(-1, 1, (3, 1, 8, 8)).astype(np.float32)
+    image.tofile(tmp_path / "input.bin")
+    Simulator(batch).run({"image": image})["logits"].astype(np.float32).tofile(tmp_path / "output.bin")
+    objects = sorted(map(str, (checked / "build/runtime/src").glob("*.o")))
+    command = ["gcc", "-std=c11", *STRICT.split(), *CHECKS.split(), f"-I{root / 'native/include'}"]
+    command += [str(HERE / "c_entries.c"), *objects, "-lm", "-lpthread", "-o", str(tmp_path / "c_entries")]
+    done = subprocess.run(command, capture_output=True, text=True, env=surroundings())
+    assert done.returncode == 0, done.stderr[-3000:]
+    status, said = run(tmp_path, "both.npu", "input.bin", "output.bin", "3", program="./c_entries")
+    assert status == 0, said
 
 
 def test_the_c_interface_under_load(checked: Path, root: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@
 #define NPUC_FILE_DIGEST 32 /* bytes of a SHA-256 */
 #define NPUC_FILE_CHUNK 262144 /* bytes of the file that have a digest of their own */
 #define NPUC_FILE_ROUNDINGS 3 /* of a conversion */
+#define NPUC_FILE_ENTRIES 256 /* of a program, at most */
 #define NPUC_ELF_MACHINE 0x6E70
 #define NPUC_ELF_TYPE 3
 #define NPUC_ELF_SECTIONS 0xFF00 /* a file has fewer */
@@ -140,6 +141,12 @@ typedef struct npuc_file_state {
     uint32_t input; /* a tensor: an input of the model */
     uint32_t output; /* a tensor of the same type and shape: an output of the model */
 } npuc_file_state;
+
+/* Section .npu.entries, of a program with several entries: what they are called, the one of the plain tables first. */
+typedef struct npuc_file_entry {
+    uint32_t name; /* in the strings of the first entry */
+    uint32_t reserved; /* 0 */
+} npuc_file_entry;
 
 /* The first bytes of the file. */
 typedef struct npuc_elf_header {

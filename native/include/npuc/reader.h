@@ -46,6 +46,9 @@ typedef struct npuc_file {
     const char *strings; /* zero-terminated UTF-8, one after the other */
     uint64_t string_bytes;
     const uint8_t *weights; /* the bytes of segment 0 */
+    uint32_t entry, entry_count;    /* the entry that all tables are of, and how many the program has */
+    const npuc_file_entry *entries; /* NULL if the program has one that has no name of its own */
+    const char *entry_names;        /* the strings of the first entry */
     uint64_t body;          /* bytes before the checksums */
     uint64_t unproven, unproven_end; /* chunks of weights that are not compared with their checksums yet */
     uint64_t failed_at;     /* after an error: the number of what is wrong (a section, a tensor, an instruction, ...) */
@@ -56,6 +59,15 @@ typedef struct npuc_file {
  * these words are static. `*file` can be used only after NULL.
  */
 NPUC_API const char *npuc_file_open(const void *bytes, uint64_t size, npuc_file *file);
+
+/*
+ * A program may have several entries: networks of their own, over the same weights. npuc_file_open checks them all and gives the
+ * first. npuc_file_select gives the tables of another; its result lives as long as the bytes do.
+ */
+NPUC_API const char *npuc_file_select(const npuc_file *file, uint32_t entry, npuc_file *selected);
+
+/* The name of an entry; "" if the program has but one, which has none. */
+NPUC_API const char *npuc_file_entry_name(const npuc_file *file, uint32_t entry);
 
 /* Compare the weights of an open file with their checksums, on up to `threads` threads. Returns NULL, or what is wrong. */
 NPUC_API const char *npuc_file_verify(const npuc_file *file, int threads);

@@ -21,6 +21,7 @@ from npuc.cli import (
     analyze,
     calib_data,
     calibrate,
+    combine,
     compile_,
     console,
     diff,
@@ -37,10 +38,12 @@ from npuc.cli import (
     run,
     run_op,
     show,
+    sign,
     sim,
     targets,
     tensors,
     trace,
+    verify,
 )
 from npuc.cli.once import each_once
 from npuc.cli.plugin import with_plugins
@@ -85,7 +88,10 @@ app.command("sim", help=sim.__doc__)(sim.command)
 app.command("profile", help=profile.__doc__)(profile.command)
 app.command("trace", help=trace.__doc__, context_settings={"allow_interspersed_args": False})(trace.command)
 app.command("objdump", help=objdump.__doc__)(objdump.command)
+app.command("combine", help=combine.__doc__)(combine.command)
 app.command("relocate", help=relocate.__doc__)(relocate.command)
+app.command("sign", help=sign.__doc__)(sign.command)
+app.command("verify", help=verify.__doc__)(verify.command)
 app.add_typer(tensors.app, name="tensors", help=tensors.__doc__)
 app.add_typer(targets.app, name="targets", help=targets.__doc__)
 app.add_typer(export.app, name="export", help=export.__doc__)

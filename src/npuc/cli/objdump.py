@@ -27,6 +27,7 @@ class ObjdumpCommand(CommandOptions):
     """The command line of `npuc objdump`."""
 
     model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")]
+    entry: options.EntryName = ""
     subgraph: Annotated[
         str, typer.Option(metavar="NAME", help="Only the instructions of this subgraph, by name or number.")
     ] = ""
@@ -45,12 +46,13 @@ class ObjdumpCommand(CommandOptions):
 @takes(ObjdumpCommand)
 def command(args: ObjdumpCommand) -> None:
     """Run the command."""
-    from npuc.program.disassemble import Selection, select
-    from npuc.program.file import section_list
+    from npuc.program.disassemble import Selection, printable, select
+    from npuc.program.file import named_entry, section_list
     from npuc.program.model import NpuSubgraph
 
     printer = Printer(quiet=args.as_json, as_json=args.as_json)
-    compiled = options.compiled_model(args.model)
+    entries = options.compiled_entries(args.model)
+    compiled = named_entry(entries, args.entry, str(args.model))
     cores = max(
         (len(part.streams) for part in compiled.subgraphs if isinstance(part, NpuSubgraph)), default=0
     )
@@ -60,8 +62,12 @@ def command(args: ObjdumpCommand) -> None:
         )
     streams = select(compiled, Selection(args.subgraph, args.core, args.layer, args.queue))
     if args.as_json:
-        printer.result(_json(compiled, streams, section_list(args.model), args.instructions))
+        result = _json(compiled, streams, section_list(args.model), args.instructions)
+        printer.result({"entries": list(entries), **result} if len(entries) > 1 else result)
         return
+    if len(entries) > 1:
+        shown = next(name for name, model in entries.items() if model is compiled)
+        printer.say(f"entries: {', '.join(map(printable, entries))}; this is {printable(shown)}")
     _print_tables(printer, compiled, section_list(args.model))
     total: Counter[str] = Counter()
     for stream in streams:

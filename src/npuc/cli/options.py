@@ -128,11 +128,35 @@ ANY_INPUT = ""
 """The name that stands for the only input of a model."""
 
 
-def compiled_model(path: Path, target: TargetDescription | None = None) -> CompiledModel:
+EntryName = Annotated[
+    str,
+    typer.Option(
+        "--entry",
+        metavar="NAME",
+        help="Of a program with several entries (npuc combine), the one to take.  [default: the first]",
+    ),
+]
+Key = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.pem",
+        help="A public key (Ed25519): refuse a compiled model that it has not signed (npuc sign).",
+    ),
+]
+
+
+def compiled_model(path: Path, target: TargetDescription | None = None, entry: str = "") -> CompiledModel:
     """A compiled model; a model that is not compiled yet is told from a damaged file."""
+    from npuc.program.file import named_entry
+
+    return named_entry(compiled_entries(path, target), entry, str(path))
+
+
+def compiled_entries(path: Path, target: TargetDescription | None = None) -> dict[str, CompiledModel]:
+    """The entries of a program by name; a model that is not compiled yet is told from a damaged file."""
     from npuc.files import existing_file
     from npuc.frontend.sniff import describe_content
-    from npuc.program.file import load_compiled
+    from npuc.program.file import load_entries
 
     content = describe_content(existing_file(path))
     if content.kind not in ("npu", "other") and path.suffix != ".npu":
@@ -141,7 +165,7 @@ def compiled_model(path: Path, target: TargetDescription | None = None) -> Compi
             where=str(path),
             fix=f"Compile it first: npuc compile {path} --target NAME -o {path.with_suffix('.npu').name}",
         )
-    return load_compiled(path, target)
+    return load_entries(path, target)
 
 
 def result(path: Path, suffix: str, flag: str = "-o") -> Path:

@@ -24,6 +24,7 @@ from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.profile.report import Figures, Machine, Report
+    from npuc.program.model import CompiledModel
 
 _SHOWN = 20
 Writer = Callable[[IO[bytes]], None]
@@ -57,6 +58,7 @@ class ProfileCommand(CommandOptions):
     host: Annotated[
         bool, typer.Option("--host/--no-host", help="Run the CPU subgraphs on this machine and time them.")
     ] = True
+    entry: options.EntryName = ""
     layers: Annotated[int, typer.Option(min=0, help="Layers to list, the longest first; 0 is all.")] = _SHOWN
     quiet: options.Quiet = False
     as_json: options.Json = False
@@ -85,10 +87,11 @@ def command(args: ProfileCommand) -> None:
             )
         writable(path)
     printer = Printer(args.quiet, args.as_json)
+    load = partial(options.compiled_model, entry=args.entry)
     if args.compare:
-        _compare(printer, args.models, files, args.host, args.layers)
+        _compare(printer, load, args.models, files, args.host, args.layers)
     else:
-        _profile(printer, args.models[0], files, args.host, args.layers)
+        _profile(printer, load(args.models[0]), files, args.host, args.layers)
 
 
 _FORMS = {".trace.json": "trace", ".json": "json", ".xlsx": "xlsx", ".html": "html", ".htm": "html"}
@@ -106,12 +109,13 @@ def form_of(path: Path) -> str:
     )
 
 
-def _profile(printer: Printer, model: Path, files: list[tuple[Path, str]], host: bool, most: int) -> None:
+def _profile(
+    printer: Printer, compiled: CompiledModel, files: list[tuple[Path, str]], host: bool, most: int
+) -> None:
     from npuc.profile.host import host_times
     from npuc.profile.report import report_of
     from npuc.sim import simulate
 
-    compiled = options.compiled_model(model)
     timeline = simulate(compiled)
     report = report_of(compiled, timeline, host_times(compiled, measure=host))
     content = report.as_dict()
@@ -256,7 +260,12 @@ def _table(
 
 
 def _compare(
-    printer: Printer, models: list[Path], files: list[tuple[Path, str]], host: bool, most: int
+    printer: Printer,
+    load: Callable[[Path], CompiledModel],
+    models: list[Path],
+    files: list[tuple[Path, str]],
+    host: bool,
+    most: int,
 ) -> None:
     from npuc.profile.compare import compare
     from npuc.profile.host import host_times
@@ -267,7 +276,7 @@ def _compare(
 
     reports = []
     for path in models:
-        compiled = options.compiled_model(path)
+        compiled = load(path)
         reports.append(report_of(compiled, simulate(compiled), host_times(compiled, measure=host)))
     comparison = compare(*reports)
     writers: dict[str, Writer] = {

@@ -47,7 +47,14 @@ def command(args: RelocateCommand) -> None:
         raise UsageError("nothing is asked for", fix="Give --dump FILE.ini, or ADDRESSES.ini and -o FILE.npu")
     for path in filter(None, (args.dump, args.output)):
         writable(path)
-    compiled = options.compiled_model(args.model)
+    entries = options.compiled_entries(args.model)
+    if len(entries) > 1:
+        raise UsageError(
+            f"the program has {len(entries)} entries, and addresses are those of one model",
+            where=str(args.model),
+            fix="Relocate the models, then combine them",
+        )
+    compiled = next(iter(entries.values()))
     if args.addresses is not None and args.output is not None:
         compiled = relocate(compiled, read_addresses(args.addresses, compiled))
         save_compiled(compiled, args.output)

@@ -82,6 +82,8 @@ class RunCommand(CommandOptions):
         Path | None,
         typer.Option(metavar="DIR", help="Store inputs and outputs as raw binary files, to run on a board."),
     ] = None
+    entry: options.EntryName = ""
+    key: options.Key = None
     threads: options.Threads = None
     input_shape: options.InputShapes = None
     weights: options.Weights = None
@@ -120,6 +122,8 @@ def command(args: RunCommand) -> None:
         "--dump-all-tensors": args.dump_all_tensors,
         "--input-shape": args.input_shape,
         "--weights": args.weights,
+        "--entry": args.entry,
+        "--key": args.key,
     }
     if by_layer or args.stop_at_mismatch:
         debugging.check_options(
@@ -259,6 +263,9 @@ def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | N
     from npuc.ir.dtypes import quant_of
     from npuc.quant.report import is_integer
 
+    for name in ("--entry", "--key"):
+        if name in chosen:
+            raise UsageError(f"{name} is for a compiled model, and {model} is none", fix="Leave it out")
     imported = options.imported_as(model, chosen.get("--input-shape"), chosen.get("--weights"))
     graph = load_model(model, imported)
     if raw and not is_integer(graph):
@@ -305,7 +312,7 @@ def _compiled(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | 
                 f"{name} is not for a compiled model: {_NOT_COMPILED[name]}",
                 fix="Give the .mlir file for that",
             )
-    compiled = load_compiled(model)
+    compiled = load_compiled(model, entry=chosen.get("--entry", ""), key=chosen.get("--key"))
     engine = CompiledEngine(compiled, threads=threads or 1, raw=raw)
 
     def execute(samples: Any, output: Path | None, step: Callable[[], None], on_run: OnRun) -> RunResults:

@@ -28,6 +28,7 @@ class ShowCommand(CommandOptions):
             "--graph", metavar="FILE", help="Draw the network as .svg or .png (with graphviz) or .dot."
         ),
     ] = None
+    entry: options.EntryName = ""
     input_shape: options.InputShapes = None
     weights: options.Weights = None
     quiet: options.Quiet = False
@@ -55,8 +56,10 @@ def command(args: ShowCommand) -> None:
                 raise UsageError(
                     f"{name} is not for a compiled model", fix="Leave it out; 'npuc profile --html' draws one"
                 )
-        _show_compiled(printer, args.model)
+        _show_compiled(printer, args.model, args.entry)
         return
+    if args.entry:
+        raise UsageError("--entry is for a compiled model", fix="Leave it out")
     graph = load_model(args.model, options.imported_as(args.model, args.input_shape, args.weights))
     options.tell_import(printer, graph)
     summary = summarize(graph)
@@ -93,13 +96,14 @@ def command(args: ShowCommand) -> None:
 _DEVICES = {"npu": "NPU", "cpu": "CPU", "convert": "host"}
 
 
-def _show_compiled(printer: Printer, path: Path) -> None:
+def _show_compiled(printer: Printer, path: Path, entry: str) -> None:
     """What a compiled model is made of: its layers by device, what it takes and gives, and its memory."""
     from npuc.profile.network import network_of
     from npuc.program.disassemble import printable
-    from npuc.program.file import load_compiled
+    from npuc.program.file import load_entries, named_entry
 
-    compiled = load_compiled(path)
+    entries = load_entries(path)
+    compiled = named_entry(entries, entry, str(path))
     layers = [node for node in network_of(compiled).nodes if node.device in _DEVICES]
     printer.table(
         ["layer", "op", "output", "part", "device"],
@@ -116,6 +120,11 @@ def _show_compiled(printer: Printer, path: Path) -> None:
     )
     printer.say()
     printer.say(f"{path}, compiled for {compiled.target['name']}")
+    if len(entries) > 1:
+        shown = [
+            f"{printable(name)}{' (shown)' if model is compiled else ''}" for name, model in entries.items()
+        ]
+        printer.say(f"  {'entries':8} {', '.join(shown)}")
     ports = {}
     for label, names in (("inputs", compiled.inputs), ("outputs", compiled.outputs)):
         kinds = {name: compiled.tensor(name) for name in names}
@@ -140,5 +149,6 @@ def _show_compiled(printer: Printer, path: Path) -> None:
                 for n in layers
             ],
             "memory": memory,
+            **({"entries": list(entries)} if len(entries) > 1 else {}),
         }
     )

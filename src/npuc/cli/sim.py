@@ -30,6 +30,7 @@ class SimCommand(CommandOptions):
     """The command line of `npuc sim`."""
 
     model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")]
+    entry: options.EntryName = ""
     target: Annotated[
         str | None,
         typer.Option(
@@ -63,7 +64,8 @@ def command(args: SimCommand) -> None:
     printer = Printer(args.quiet, args.as_json)
     if args.trace is not None:
         writable(args.trace)
-    compiled = options.compiled_model(args.model, load_target(args.target) if args.target else None)
+    target = load_target(args.target) if args.target else None
+    compiled = options.compiled_model(args.model, target, args.entry)
     timeline = simulate(compiled)
     profile = profile_of(compiled, timeline)
     _print(printer, compiled, profile, args.layers)

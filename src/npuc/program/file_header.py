@@ -10,7 +10,7 @@ from npuc.program import checksums, elf, layout
 from npuc.program.checks import rules
 from npuc.program.isa import ROUNDINGS
 
-_RECORDS = (*layout.TABLES.values(), layout.STATE, elf.HEADER, elf.SECTION, elf.PROGRAM)
+_RECORDS = (*layout.TABLES.values(), layout.STATE, layout.ENTRY, elf.HEADER, elf.SECTION, elf.PROGRAM)
 _TOP = """\
 /*
  * npuc: the tables of a .npu file, made by `make docs` from src/npuc/program/layout.py and elf.py. Do not edit.
@@ -59,6 +59,7 @@ def file_header() -> str:
         f"#define NPUC_FILE_DIGEST {checksums.BYTES} /* bytes of a SHA-256 */",
         f"#define NPUC_FILE_CHUNK {checksums.CHUNK} /* bytes of the file that have a digest of their own */",
         f"#define NPUC_FILE_ROUNDINGS {len(ROUNDINGS)} /* of a conversion */",
+        f"#define NPUC_FILE_ENTRIES {layout.MOST_ENTRIES} /* of a program, at most */",
         f"#define NPUC_ELF_MACHINE 0x{elf.MACHINE:04X}",
         f"#define NPUC_ELF_TYPE {elf.TYPE}",
         f"#define NPUC_ELF_SECTIONS 0x{elf.MOST_SECTIONS:04X} /* a file has fewer */",

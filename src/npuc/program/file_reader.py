@@ -39,20 +39,34 @@ class _Ports:
     outputs: tuple[str, ...]
 
 
-class Reader:
-    """Takes a file apart; every method checks what it returns, and a ValueError says what is wrong."""
+def _rows(name: str, record: Record, section: elf.SectionView) -> list[tuple[Any, ...]]:
+    """The records of a table, of plain integers: sums and products of them cannot overflow."""
+    if section.entry_size != record.size or section.data.size % record.size or section.offset % 8:
+        raise ValueError(f"{name} is not a table of records of {record.size} bytes")
+    view = section.data.view(record.dtype)
+    return list(zip(*(view[field.name].tolist() for field in record.fields), strict=True))
 
-    def __init__(self, parsed: elf.Elf, where: str = "") -> None:
-        self._elf, self._where = parsed, where
+
+class Reader:
+    """Takes a file apart; every method checks what it returns, and a ValueError says what is wrong.
+
+    Of a program with several entries each has a reader; `first` is that of the first, which the others have weights and target
+    in common with.
+    """
+
+    def __init__(self, parsed: elf.Elf, where: str = "", first: Reader | None = None, entry: int = 0) -> None:
+        self._elf, self._where, self._first, self._entry = parsed, where, first, entry
+        plain = {self._own(name): name for name in (*layout.NEEDED, layout.STATES)}
         self._sections: dict[str, elf.SectionView] = {}
         for section in parsed.sections:
-            if section.name in (*layout.NEEDED, layout.STATES):
-                if section.name in self._sections:
+            name = plain.get(section.name)
+            if name is not None:
+                if name in self._sections:
                     raise ValueError(f"there are two sections {section.name}")
-                self._sections[section.name] = section
+                self._sections[name] = section
         for name in layout.NEEDED:
             if name not in self._sections:
-                raise ValueError(f"the section {name} is missing")
+                raise ValueError(f"the section {self._own(name)} is missing")
         self.rows = {name: self._table(name, record) for name, record in layout.TABLES.items()}
         self._state_rows = self._table(layout.STATES, layout.STATE) if layout.STATES in self._sections else []
         self._strings = elf.StringTable(self._sections[layout.STRINGS].data)
@@ -63,13 +77,26 @@ class Reader:
         self._target = self._read_target()
         self._layers = tuple(self._string(row[0], "layer", k) for k, row in enumerate(self._layer_rows()))
 
+    def entries(self) -> list[str]:
+        """What the entries of the program are called; an empty list if there is but this one and it has no name."""
+        tables = [section for section in self._elf.sections if section.name == layout.ENTRIES]
+        if not tables:
+            return []
+        if len(tables) > 1:
+            raise ValueError(f"there are two sections {layout.ENTRIES}")
+        rows = _rows(layout.ENTRIES, layout.ENTRY, tables[0])
+        if not 1 <= len(rows) <= layout.MOST_ENTRIES or any(reserved for _, reserved in rows):
+            raise ValueError("the table of entries is damaged")
+        names = [self._string(name, "entry", number) for number, (name, _) in enumerate(rows)]
+        if "" in names or len(set(names)) < len(names):
+            raise ValueError("two entries have one name, or one has none")
+        return names
+
+    def _own(self, name: str) -> str:
+        return name if name in layout.COMMON else layout.section_of(name, self._entry)
+
     def _table(self, name: str, record: Record) -> list[tuple[Any, ...]]:
-        section = self._sections[name]
-        if section.entry_size != record.size or section.data.size % record.size or section.offset % 8:
-            raise ValueError(f"{name} is not a table of records of {record.size} bytes")
-        # Plain integers, also of fields that are arrays: sums and products of them cannot overflow.
-        view = section.data.view(record.dtype)
-        return list(zip(*(view[field.name].tolist() for field in record.fields), strict=True))
+        return _rows(self._own(name), record, self._sections[name])
 
     def _string(self, place: int, what: str, number: int) -> str:
         try:
@@ -95,13 +122,21 @@ class Reader:
             )
         if not self._cores or not 0 < self._local < isa.NONE or self._shared > layout.LARGEST:
             raise ValueError("the machine in its header is not possible")
+        if self._first is not None and self._machine != self._first._machine:
+            raise ValueError("its entries are for different machines")
         self._name = self._string(name, "model", 0)
         self.target_name = self._string(target, "target", 0)
+
+    @property
+    def _machine(self) -> tuple[int, ...]:
+        return self._cores, self.fingerprint, self._local, self._shared
 
     def _read_segments(self) -> tuple[Segment, ...]:
         rows, programs = self.rows[".npu.segments"], self._elf.programs
         weights = self._sections[layout.WEIGHTS]
-        if not 2 <= len(rows) < 255 or len(programs) != len(rows):
+        # Program headers are for the segments of the first entry, and for the weights of all.
+        headed = len(rows) if self._first is None else 1
+        if not 2 <= len(rows) < 255 or (self._first is None and len(programs) != headed):
             raise ValueError(f"it has {len(rows)} segments")
         segments = []
         for number, (name, kind, size, address, alignment) in enumerate(rows):
@@ -113,7 +148,7 @@ class Reader:
                 raise ValueError(f"segment {number} has an impossible address")
             held = (weights.offset, weights.data.size) if number == 0 else (0, 0)
             expected = (elf.LOAD, 6 if number else 4, held[0], address, address, held[1], size, alignment)
-            if programs[number].tolist() != expected:
+            if number < headed and programs[number].tolist() != expected:
                 raise ValueError(f"the program header of segment {number} contradicts the table of segments")
             title = self._string(name, "segment", number)
             segments.append(Segment(title, layout.SEGMENT_KINDS[kind], size, address))  # type: ignore[arg-type]
@@ -212,8 +247,7 @@ class Reader:
             metadata=metadata,
             states=self._states(ports),
             debug=next(
-                (section.data.tobytes() for section in self._elf.sections if section.name == layout.DEBUG),
-                b"",
+                (s.data.tobytes() for s in self._elf.sections if s.name == self._own(layout.DEBUG)), b""
             ),
         )
 
@@ -247,7 +281,7 @@ class Reader:
             if kind == 0 and 1 <= count <= self._cores:
                 streams.append(self._streams(number, first, count, around))
             elif kind == 1 and count == 1:
-                streams.append((self._section(first, layout.model_section(number), 0),))
+                streams.append((self._section(first, layout.model_section(number, self._entry), 0),))
             elif kind == 2:
                 streams.append(())
             else:
@@ -303,7 +337,7 @@ class Reader:
     def _streams(self, subgraph: int, section: int, count: int, around: Surroundings) -> tuple[Array, ...]:
         streams, barriers = [], set()
         for core in range(count):
-            name = layout.text_section(subgraph, core)
+            name = layout.text_section(subgraph, core, self._entry)
             data = self._section(section + core, name, isa.RECORD)
             if data.size % isa.RECORD:
                 raise ValueError(f"section {name} is not made of whole instructions")

@@ -1,9 +1,9 @@
-"""The sections of a `.npu` file, made of a compiled model: the same bytes for the same model, always."""
+"""The sections of a `.npu` file, made of a compiled model or of several: the same bytes for the same models, always."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,20 @@ from npuc.program.model import CompiledModel, CpuSubgraph, HostConversion, NpuSu
 Row = Sequence[Any]
 
 
-def make_sections(model: CompiledModel) -> tuple[list[elf.Section], list[elf.Load]]:
-    """Everything that a file holds; a ValueError, KeyError or OverflowError says what has no form in it."""
-    maker = _Maker(model)
+def make_sections(
+    program: CompiledModel | Mapping[str, CompiledModel],
+) -> tuple[list[elf.Section], list[elf.Load]]:
+    """Everything that a file holds; a ValueError, KeyError or OverflowError says what has no form in it.
+
+    The entries of a program, by name, have been combined (`npuc.program.combine`): they have weights and target in common.
+    """
+    entries = {program.name: program} if isinstance(program, CompiledModel) else dict(program)
+    model, *others = entries.values()
+    sections = _Maker(model, titles=tuple(entries) if others else ()).sections()
+    weights = sections.pop()
+    for entry, other in enumerate(others, 1):
+        sections += _Maker(other, entry, before=len(sections)).sections()
+    sections.append(weights)
     loads = [
         elf.Load(
             segment.size,
@@ -28,14 +39,16 @@ def make_sections(model: CompiledModel) -> tuple[list[elf.Section], list[elf.Loa
         )
         for number, segment in enumerate(model.segments)
     ]
-    return maker.sections(), loads
+    return sections, loads
 
 
 class _Maker:
     """Collects strings, lists, code sections and symbols while tables are made."""
 
-    def __init__(self, model: CompiledModel) -> None:
-        self._model = model
+    def __init__(
+        self, model: CompiledModel, entry: int = 0, before: int = 0, titles: tuple[str, ...] = ()
+    ) -> None:
+        self._model, self._entry, self._before, self._titles = model, entry, before, titles
         self._strings = elf.Strings()
         self._lists: list[int] = []
         self._numbers = {tensor.name: number for number, tensor in enumerate(model.tensors)}
@@ -44,7 +57,7 @@ class _Maker:
         self._conversions: list[Row] = []
 
     def sections(self) -> list[elf.Section]:
-        """All sections but those that ELF itself needs."""
+        """All sections but those that ELF itself needs; of an entry that is not the first, those of its own."""
         model, strings = self._model, self._strings
         subgraphs = [self._subgraph(number) for number in range(len(model.subgraphs))]
         rows: dict[str, Sequence[Row]] = {
@@ -67,32 +80,42 @@ class _Maker:
             if isinstance(subgraph, CpuSubgraph)
         }
         tables = [
-            elf.Section(name, record.make(rows[name]), entry_size=record.size)
+            elf.Section(self._own(name), record.make(rows[name]), entry_size=record.size)
             for name, record in layout.TABLES.items()
         ]
+        if self._titles:
+            titles = layout.ENTRY.make([(strings.add(title), 0) for title in self._titles])
+            tables.append(elf.Section(layout.ENTRIES, titles, entry_size=layout.ENTRY.size))
         symbols = elf.SYMBOL.make(self._symbols)
         address = model.segments[0].address
         states = [(self._numbers[state.input], self._numbers[state.output]) for state in model.states]
         if states:
-            tables.append(elf.Section(layout.STATES, layout.STATE.make(states), entry_size=layout.STATE.size))
-        return [
+            table = layout.STATE.make(states)
+            tables.append(elf.Section(self._own(layout.STATES), table, entry_size=layout.STATE.size))
+        notes = _json({"metadata": model.metadata, "reasons": reasons})
+        sections = [
             *self._code,
             *tables,
-            elf.Section(layout.LISTS, np.array(self._lists, "<u4"), entry_size=4),
+            elf.Section(self._own(layout.LISTS), np.array(self._lists, "<u4"), entry_size=4),
             elf.Section(
                 ".symtab", symbols, elf.SYMTAB, entry_size=elf.SYMBOL.size, link=layout.STRINGS, info=1
             ),
-            elf.Section(layout.STRINGS, strings.array(), elf.STRTAB, alignment=1),
+            elf.Section(self._own(layout.STRINGS), strings.array(), elf.STRTAB, alignment=1),
             elf.Section(layout.TARGET, _json(model.target), alignment=1),
-            elf.Section(layout.META, _json({"metadata": model.metadata, "reasons": reasons}), alignment=1),
+            elf.Section(self._own(layout.META), notes, alignment=1),
             *(
-                [elf.Section(layout.DEBUG, np.frombuffer(model.debug, np.uint8), alignment=1)]
+                [elf.Section(self._own(layout.DEBUG), np.frombuffer(model.debug, np.uint8), alignment=1)]
                 * bool(model.debug)
             ),
             elf.Section(
                 layout.WEIGHTS, model.weights, flags=elf.ALLOC, alignment=layout.PAGE, address=address
             ),
         ]
+        shared = (".symtab", *layout.COMMON) if self._entry else ()
+        return [section for section in sections if section.name not in shared]
+
+    def _own(self, name: str) -> str:
+        return layout.section_of(name, self._entry)
 
     def _listed(self, names: Sequence[str]) -> tuple[int, int]:
         first = len(self._lists)
@@ -119,11 +142,11 @@ class _Maker:
         subgraph = self._model.subgraphs[number]
         name = self._strings.add(subgraph.name)
         ports = (*self._listed(subgraph.inputs), *self._listed(subgraph.outputs))
-        # Sections are counted from 1; those of code come first.
-        here = len(self._code) + 1
+        # Sections are counted from 1; those of code come first among an entry's.
+        here = self._before + len(self._code) + 1
         if isinstance(subgraph, CpuSubgraph):
             onnx = np.frombuffer(subgraph.model, np.uint8)
-            self._code.append(elf.Section(layout.model_section(number), onnx))
+            self._code.append(elf.Section(layout.model_section(number, self._entry), onnx))
             return (name, 1, here, 1, *ports)
         if isinstance(subgraph, HostConversion):
             first = len(self._conversions)
@@ -134,7 +157,7 @@ class _Maker:
                 )
             return (name, 2, first, len(subgraph.conversions), *ports)
         for core, stream in enumerate(subgraph.streams):
-            section = layout.text_section(number, core)
+            section = layout.text_section(number, core, self._entry)
             self._code.append(
                 elf.Section(section, stream, flags=elf.EXECUTE, alignment=64, entry_size=isa.RECORD)
             )

@@ -127,6 +127,23 @@ STATE = Record(
         Field("output", "u4", "a tensor of the same type and shape: an output of the model"),
     ),
 )
+ENTRY = Record(
+    "file_entry",
+    "Section .npu.entries, of a program with several entries: what they are called, the one of the plain tables first.",
+    (Field("name", "u4", "in the strings of the first entry"), Field("reserved", "u4", "0")),
+)
+SIGNATURE_RECORD = Record(
+    "file_signature",
+    "Section .npu.signature: who vouches for the file. The signature is that of the file with zeros in its own place.",
+    (
+        Field("algorithm", "u4", "1: Ed25519"),
+        Field("reserved", "u4", "0"),
+        Field("key", "u1", "the public key", 32),
+        Field(
+            "signature", "u1", "of the text of docs/file-format.md and the last digest of the checksums", 64
+        ),
+    ),
+)
 TABLES = {
     ".npu.header": HEADER,
     ".npu.segments": SEGMENT,
@@ -142,15 +159,31 @@ STATES = ".npu.states"
 """A table that a file may have."""
 DEBUG = ".npu.debug"
 """A section that a file may have and that no runtime reads."""
+SIGNATURE = ".npu.signature"
+"""A section that a signed file has."""
 NEEDED = (*TABLES, STRINGS, LISTS, WEIGHTS, TARGET, META)
 """The sections that are in every file, each once."""
+ENTRIES = ".npu.entries"
+"""A section that a program with several entries has."""
+COMMON = (WEIGHTS, TARGET)
+"""The sections that the entries of a program share; of all others each has its own."""
+MOST_ENTRIES = 256
 
 
-def text_section(subgraph: int, core: int) -> str:
+def section_of(name: str, entry: int) -> str:
+    """The name of an entry's own section: the first entry has the plain names.
+
+    >>> section_of(".npu.header", 0), section_of(".npu.header", 2)
+    ('.npu.header', '.npu.e2.header')
+    """
+    return name if entry == 0 else f".npu.e{entry}{name[len('.npu') :]}"
+
+
+def text_section(subgraph: int, core: int, entry: int = 0) -> str:
     """The name of the section of a core's instructions."""
-    return f".npu.text.{subgraph}.{core}"
+    return section_of(f".npu.text.{subgraph}.{core}", entry)
 
 
-def model_section(subgraph: int) -> str:
+def model_section(subgraph: int, entry: int = 0) -> str:
     """The name of the section of a CPU subgraph."""
-    return f".npu.onnx.{subgraph}"
+    return section_of(f".npu.onnx.{subgraph}", entry)

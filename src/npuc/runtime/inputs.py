@@ -57,10 +57,10 @@ def _array(
     value: Any, port: ModelPort, ports: ModelPorts, preprocessing: Mapping[str, Preprocess], raw: bool
 ) -> Array:
     info = port.info
-    if _is_image(value, info, preprocessing) or (
+    if is_image(value, info, preprocessing) or (
         isinstance(value, list | tuple)
         and value
-        and all(_is_image(element, info, preprocessing) for element in value)
+        and all(is_image(element, info, preprocessing) for element in value)
     ):
         return _image_tensors(value, info, preprocessing, raw)
     try:
@@ -81,7 +81,8 @@ def _array(
     return array
 
 
-def _is_image(value: Any, info: TensorInfo, preprocessing: Mapping[str, Preprocess]) -> bool:
+def is_image(value: Any, info: TensorInfo, preprocessing: Mapping[str, Preprocess]) -> bool:
+    """Whether a value is a picture that the model says how to prepare, or the name of one, and no tensor."""
     if isinstance(value, str | Path | Image.Image):
         return True
     if info.name not in preprocessing or not isinstance(value, np.ndarray) or value.dtype != np.uint8:

@@ -24,11 +24,17 @@ class Job:
     """A run that somebody else does. `result` waits for it; the methods with an underscore are for those who do it."""
 
     def __init__(
-        self, inputs: Any, outputs: Mapping[str, Array] | None = None, callback: Callback | None = None
+        self,
+        inputs: Any,
+        outputs: Mapping[str, Array] | None = None,
+        callback: Callback | None = None,
+        entry: str = "",
     ) -> None:
         self.number = next(_numbers)
         """From 1 in every process."""
         self.inputs, self.outputs = inputs, outputs
+        self.entry = entry
+        """The entry of the program that it names; empty: the inputs choose."""
         self.state: State = "waiting"
         self.device: str | None = None
         """The device that ran it, or runs it."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from npuc.arrays import Array
 from npuc.errors import DeviceError, UsageError
-from npuc.program.file import load_compiled
+from npuc.program.file import load_entries
 from npuc.program.model import CompiledModel
 from npuc.runtime.counts import check_counts
 from npuc.runtime.device import Device
@@ -31,7 +31,7 @@ class Pool(Resident):
 
     def __init__(
         self,
-        model: CompiledModel | Path | str,
+        model: CompiledModel | Mapping[str, CompiledModel] | Path | str,
         devices: Sequence[str | Device],
         *,
         raw: bool = False,
@@ -51,9 +51,10 @@ class Pool(Resident):
             ("workers", workers, 1), ("limit", limit, 1), ("retries", retries, 0), ("failures", failures, 1),
             threads=threads,
         )  # fmt: skip
-        if not isinstance(model, CompiledModel):
-            model = load_compiled(model)
-        if model.states:
+        if isinstance(model, Path | str):
+            model = load_entries(model)
+        models = [model] if isinstance(model, CompiledModel) else list(model.values())
+        if any(each.states for each in models):
             raise UsageError(
                 "a pool gives each run to the first device that is free, and the model carries states from run to run",
                 fix="Use a Runner, one for each stream",
@@ -66,7 +67,7 @@ class Pool(Resident):
             self._close_runners(0)
             raise
         self._limit, self._retries, self._most = limit, retries, failures
-        self._workers, self._where = workers, f"the pool of '{model.name}'"
+        self._workers, self._where = workers, f"the pool of '{self._runners[0].model.name}'"
         self._failures = [0] * len(self._runners)
         """Of each device in a row."""
         self._closed = self._started = False
@@ -105,9 +106,10 @@ class Pool(Resident):
         callback: Callback | None = None,
         client: str = "",
         timeout: float | None = None,
+        entry: str = "",
     ) -> Job:
         """Queue a job, as `Runner.execute_async` does; `QueueFullError` if there is no room within `timeout` seconds."""
-        job = Job(inputs, outputs, callback)
+        job = Job(inputs, outputs, callback, entry)
         with self._lock:
             if not self._started and not self._closed:
                 self._started = True
@@ -120,10 +122,10 @@ class Pool(Resident):
         return job.result(timeout)
 
     def run(
-        self, inputs: Any, outputs: Mapping[str, Array] | None = None, *, client: str = ""
+        self, inputs: Any, outputs: Mapping[str, Array] | None = None, *, client: str = "", entry: str = ""
     ) -> dict[str, Array]:
         """Queue a job and wait for it."""
-        return self.execute_async(inputs, outputs, client=client).result()
+        return self.execute_async(inputs, outputs, client=client, entry=entry).result()
 
     def close(self, *, wait: bool = True, timeout: float | None = None) -> None:
         """As `Runner.close`, for all devices."""
@@ -160,7 +162,7 @@ class Pool(Resident):
     def _work(self, number: int, job: Job) -> bool:
         """Do a job on a device; False if the device gets no more."""
         try:
-            outcome = self._runners[number]._run(job.inputs, job.outputs)
+            outcome = self._runners[number]._run(job.inputs, job.outputs, job.entry)
         except DeviceError as error:
             return self._failed(number, job, error)
         except Exception as error:

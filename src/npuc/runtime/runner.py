@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -12,20 +12,21 @@ from typing import Any
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.errors import DeviceError, InputDataError
+from npuc.errors import DeviceError, InputDataError, UsageError
 from npuc.host import HostSubgraphs
-from npuc.program.file import load_compiled, open_compiled
+from npuc.program.file import load_entries, named_entry, open_entries
 from npuc.program.model import CompiledModel
 from npuc.runtime import record
 from npuc.runtime.context import RunContext
 from npuc.runtime.counts import check_counts
 from npuc.runtime.device import Device, open_device
-from npuc.runtime.inputs import arrays_of, check_outputs, chunks_of, preprocessing_of, rows_for, rows_of
+from npuc.runtime.entries import Entry, entry_for
+from npuc.runtime.inputs import arrays_of, check_outputs, chunks_of, rows_for, rows_of
 from npuc.runtime.job import Callback, Job
 from npuc.runtime.process import Resident, watch
 from npuc.runtime.resource_pool import ResourcePool
 from npuc.runtime.states import RunnerStates
-from npuc.runtime.tensors import TensorInfo, ports_of
+from npuc.runtime.tensors import ModelPort, ModelPorts, TensorInfo
 from npuc.runtime.worker_pool import WorkerPool
 
 QUEUE = 1024
@@ -35,11 +36,13 @@ QUEUE = 1024
 class Runner(Resident):
     """Runs a compiled model on a device; any number of threads may use it.
 
+    `model` is a file, a compiled model, or several by name: the entries of a program. Each run takes the entry that fits
+    the shapes of its inputs, or the one that it names; with `entry`, the runner has that one alone.
     `device` is a name or a `Device`. `raw` takes and gives the integers of the NPU instead of reals;
     `raw_outputs` says so of the outputs alone. `workers` is how many
     jobs run at once, each with memory of its own that is made when it is first needed; `threads` is how many threads one
     job may use on the host. The weights of a file are compared with their checksums by the first run, all else at once;
-    `verify` false leaves checksums out.
+    `verify` false leaves checksums out. With `key`, the file of a public key or its bytes, only a file that it signed is run.
 
     A model with states (`npuc compile --state`) carries them from run to run until `reset`: they may be left out of the inputs,
     and runs take turns. A runner is one stream; another stream has a runner of its own. States are not carried where inputs
@@ -51,33 +54,41 @@ class Runner(Resident):
 
     def __init__(
         self,
-        model: CompiledModel | Path | str,
+        model: CompiledModel | Mapping[str, CompiledModel] | Path | str,
         device: str | Device = "simulated",
         *,
+        entry: str = "",
         raw: bool = False,
         raw_outputs: bool | None = None,
         workers: int | None = None,
         threads: int = 1,
         queue: int = QUEUE,
         verify: bool = True,
+        key: Path | str | bytes | None = None,
     ) -> None:
         self._workers = min(4, os.cpu_count() or 1) if workers is None else workers
         check_counts(("workers", self._workers, 1), ("queue", queue, 1), threads=threads)
         self._prove: Callable[[], None] | None = None
         """Compares the weights with their checksums; None once they have been."""
+        where = str(model) if isinstance(model, Path | str) else "the program"
+        if key is not None and not isinstance(model, Path | str):
+            raise UsageError("a key is for a file, and a model in memory has no signature")
         if isinstance(model, CompiledModel):
-            pass
+            models: Mapping[str, CompiledModel] = {model.name: model}
+        elif isinstance(model, Mapping):
+            models = model
         elif verify:
-            model, self._prove = open_compiled(model)
+            models, self._prove = open_entries(model, key)
         else:
-            model = load_compiled(model, verify=False)
-        self._model = model
+            models = load_entries(model, verify=False, key=key)
+        if entry:
+            models = {entry: named_entry(models, entry, where)}
+        self._entries = {name: Entry.of(name, each, raw, raw_outputs) for name, each in models.items()}
+        self._first = next(iter(self._entries.values()))
         self._raw = raw
-        self._carries = bool(model.states) and raw_outputs in (None, raw)
-        if self._carries:
+        self._carries = raw_outputs in (None, raw)
+        if self._carries and any(each.model.states for each in self._entries.values()):
             self._workers = 1
-        self._ports = ports_of(model, raw, raw_outputs)
-        self._preprocessing = preprocessing_of(model)
         self._device = open_device(device)
         self._threads, self._queue = threads, queue
         self._closed = False
@@ -87,12 +98,19 @@ class Runner(Resident):
 
     @property
     def model(self) -> CompiledModel:
-        """The model, its weights compared with their checksums: the first call, or the first run, does that."""
-        with self._proving:
-            if self._prove is not None:
-                self._prove()
-                self._prove = None
-        return self._model
+        """The model, its weights compared with their checksums: the first call, or the first run, does that.
+
+        Of a program with several entries it is the first, as are `input_tensors` and `output_tensors`.
+        """
+        return self._proven(self._first)
+
+    @property
+    def entries(self) -> dict[str, tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]]:
+        """The entries that can be run, by name: what each takes, and what it gives."""
+        return {
+            name: (_tensors(entry.ports.inputs), _tensors(entry.ports.outputs))
+            for name, entry in self._entries.items()
+        }
 
     @property
     def device(self) -> str:
@@ -102,31 +120,35 @@ class Runner(Resident):
     @property
     def input_tensors(self) -> tuple[TensorInfo, ...]:
         """What `run` takes, in order."""
-        return tuple(port.info for port in self._ports.inputs)
+        return _tensors(self._first.ports.inputs)
 
     @property
     def output_tensors(self) -> tuple[TensorInfo, ...]:
         """What `run` gives, in order."""
-        return tuple(port.info for port in self._ports.outputs)
+        return _tensors(self._first.ports.outputs)
 
     @property
     def states(self) -> dict[str, Array]:
         """What the next run begins with, by the names of the inputs that are states; copies."""
-        return self._states.values()
+        return self._states[self._first.name].values()
 
     def reset(self) -> None:
-        """Begin a new stream: the next run has states of zero."""
-        self._states.reset()
+        """Begin a new stream: the next run, of every entry, has states of zero."""
+        for states in self._states.values():
+            states.reset()
 
-    def run(self, inputs: Any, outputs: Mapping[str, Array] | None = None) -> dict[str, Array]:
+    def run(
+        self, inputs: Any, outputs: Mapping[str, Array] | None = None, *, entry: str = ""
+    ) -> dict[str, Array]:
         """Run the model now; outputs by name.
 
         `inputs` is a mapping of names, a sequence in the order of `input_tensors`, or the one input itself. An input is an
         array of the tensor's shape or with any other number of rows, or, if the model says how to prepare it, an image: the
         name of a file, a Pillow image, an array of height x width x channels, or a list of these. `outputs` has arrays that
-        results are written to; they are also returned.
+        results are written to; they are also returned. `entry` names the entry of a program to run; without it, the shapes
+        of the inputs choose.
         """
-        return self._run(inputs, outputs)[0]
+        return self._run(inputs, outputs, entry)[0]
 
     def execute_async(
         self,
@@ -136,13 +158,14 @@ class Runner(Resident):
         callback: Callback | None = None,
         client: str = "",
         timeout: float | None = None,
+        entry: str = "",
     ) -> Job:
         """Queue a run and return at once; arrays must be left alone until the job is done.
 
         Jobs of one `client` begin in the order they came; clients take turns. If the queue is full this waits for room,
         `timeout` seconds at most. `callback(job)` is called when the job is done or has failed.
         """
-        job = Job(inputs, outputs, callback)
+        job = Job(inputs, outputs, callback, entry)
         with self._lock:
             if self._started < self._workers and not self._closed:
                 self._started += 1
@@ -163,7 +186,8 @@ class Runner(Resident):
         with self._lock:
             self._closed = True
         idle = self._worker_pool.close(wait, timeout)
-        idle = self._contexts.close(timeout if idle else 0) and idle
+        for contexts in self._contexts.values():
+            idle = contexts.close(timeout if idle else 0) and idle
         if self._owned and idle:
             self._owned = False
             self._device.close()
@@ -179,75 +203,106 @@ class Runner(Resident):
     def _start_anew(self) -> None:
         """Without workers and contexts, which are made when they are needed; a device is its opener's."""
         self._owned = False
-        self._states = RunnerStates(self._model.states if self._carries else (), self._ports)
-        host = HostSubgraphs(self._model, self._threads)
-        where = f"the runner of '{self._model.name}'"
+        self._states = {
+            name: RunnerStates(entry.model.states if self._carries else (), entry.ports)
+            for name, entry in self._entries.items()
+        }
+        where = f"the runner of '{self._first.model.name}'"
         self._proving, self._lock = Lock(), Lock()
-        self._contexts: ResourcePool[RunContext] = ResourcePool(
-            lambda: RunContext(self.model, self._ports, self._device, host, self._threads),
-            RunContext.close,
-            self._workers,
-            where,
-        )
+        self._contexts: dict[str, ResourcePool[RunContext]] = {
+            name: ResourcePool(self._context_maker(entry), RunContext.close, self._workers, where)
+            for name, entry in self._entries.items()
+        }
         self._worker_pool = WorkerPool(self._queue, where)
         self._started = 0
         if self._closed:
             self.close()
 
+    def _context_maker(self, entry: Entry) -> Callable[[], RunContext]:
+        host = HostSubgraphs(entry.model, self._threads)
+        return lambda: RunContext(self._proven(entry), entry.ports, self._device, host, self._threads)
+
+    def _proven(self, entry: Entry) -> CompiledModel:
+        with self._proving:
+            if self._prove is not None:
+                self._prove()
+                self._prove = None
+        return entry.model
+
+    def _chosen(self, inputs: Any, name: str) -> Entry:
+        if not name:
+            return entry_for(self._entries, inputs)
+        if name not in self._entries:
+            known = ", ".join(self._entries)
+            raise UsageError(f"the program has no entry '{name}'", fix=f"It has: {known}")
+        return self._entries[name]
+
     def _work(self, job: Job) -> bool:
         try:
-            job._end(*self._run(job.inputs, job.outputs))
+            job._end(*self._run(job.inputs, job.outputs, job.entry))
         except Exception as error:
             job._end(error=error)
         return True
 
-    @record.spans("cpu", lambda self, inputs: "prepare inputs")
-    def _arrays(self, inputs: Any) -> dict[str, Array]:
-        return arrays_of(inputs, self._ports, self._preprocessing, self._raw)
+    @record.spans("cpu", lambda self, *_: "prepare inputs")
+    def _arrays(self, entry: Entry, inputs: Any) -> dict[str, Array]:
+        return arrays_of(inputs, entry.ports, entry.preprocessing, self._raw)
 
-    @record.spans("run", lambda self, *_: self._model.name, lambda self, *_: {"device": self.device})
-    def _run(self, inputs: Any, outputs: Mapping[str, Array] | None) -> tuple[dict[str, Array], int | None]:
-        if not self._states:
-            return self._run_once(inputs, outputs)
-        with self._states.turn:
-            results, cycles = self._run_once(self._states.completed(inputs), outputs)
-            self._states.keep(results)
+    @record.spans("run", lambda self, *_: self._first.model.name, lambda self, *_: {"device": self.device})
+    def _run(
+        self, inputs: Any, outputs: Mapping[str, Array] | None, name: str = ""
+    ) -> tuple[dict[str, Array], int | None]:
+        entry = self._chosen(inputs, name)
+        states = self._states[entry.name]
+        if not states:
+            return self._run_once(entry, inputs, outputs)
+        with states.turn:
+            results, cycles = self._run_once(entry, states.completed(inputs), outputs)
+            states.keep(results)
         return results, cycles
 
     def _run_once(
-        self, inputs: Any, outputs: Mapping[str, Array] | None
+        self, entry: Entry, inputs: Any, outputs: Mapping[str, Array] | None
     ) -> tuple[dict[str, Array], int | None]:
-        arrays = self._arrays(inputs)
-        rows = rows_of(arrays, self._ports)
-        if rows is not None and self._states:
+        arrays = self._arrays(entry, inputs)
+        rows = rows_of(arrays, entry.ports)
+        if rows is not None and self._states[entry.name]:
             raise InputDataError("a model with states takes the rows that it was compiled for, and no others")
         outputs = {} if outputs is None else outputs
-        check_outputs(outputs, self._ports.outputs, rows)
-        context = self._contexts.take()
+        check_outputs(outputs, entry.ports.outputs, rows)
+        contexts = self._contexts[entry.name]
+        context = contexts.take()
         try:
             outcome = (
-                context.run(arrays, outputs) if rows is None else self._rows(context, arrays, outputs, rows)
+                context.run(arrays, outputs)
+                if rows is None
+                else self._rows(context, entry.ports, arrays, outputs, rows)
             )
         except DeviceError:
-            self._contexts.drop(context)
+            contexts.drop(context)
             raise
         except BaseException:
-            self._contexts.give(context)
+            contexts.give(context)
             raise
-        self._contexts.give(context)
+        contexts.give(context)
         return outcome
 
     def _rows(
-        self, context: RunContext, arrays: Mapping[str, Array], outputs: Mapping[str, Array], rows: int
+        self,
+        context: RunContext,
+        ports: ModelPorts,
+        arrays: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        rows: int,
     ) -> tuple[dict[str, Array], int | None]:
         """A batch in runs of the model's own size."""
-        batch = self._ports.batch
+        batch = ports.batch
         assert batch is not None
         results = {
             info.name: outputs[info.name]
             if info.name in outputs
             else np.empty((rows, *info.shape[1:]), info.dtype)
-            for info in self.output_tensors
+            for info in _tensors(ports.outputs)
         }
         cycles: int | None = None
         for chunk in chunks_of(rows, batch):
@@ -265,3 +320,7 @@ class Runner(Resident):
             if more is not None:
                 cycles = (cycles or 0) + more
         return results, cycles
+
+
+def _tensors(ports: Sequence[ModelPort]) -> tuple[TensorInfo, ...]:
+    return tuple(port.info for port in ports)

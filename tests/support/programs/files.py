@@ -6,6 +6,7 @@ import io
 import os
 import struct
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.program import checks, checksums, elf
+from npuc.program.combine import combine
 from npuc.program.file import parse_compiled, save_compiled
 from npuc.program.file_writer import make_sections
 from npuc.program.isa import COMPRESSED, INSTRUCTIONS, NONE, QUEUES, RECORD, Instruction
@@ -150,10 +152,10 @@ def random_model(
     return CompiledModel(**(fields | changes))
 
 
-def as_bytes(model: CompiledModel) -> bytes:
-    """The bytes of a model's file."""
+def as_bytes(program: CompiledModel | Mapping[str, CompiledModel]) -> bytes:
+    """The bytes of the file of a model, or of a program with several entries."""
     out = io.BytesIO()
-    elf.write(out, *make_sections(model))
+    elf.write(out, *make_sections(program))
     return out.getvalue()
 
 
@@ -216,3 +218,10 @@ def sealed(data: bytes | bytearray) -> bytes:
 @cache
 def good() -> bytes:
     return as_bytes(random_model(count=20))
+
+
+@cache
+def good_entries() -> bytes:
+    """A program with three entries."""
+    models = {name: random_model(seed, count=20) for seed, name in enumerate(("a", "b", "größer"))}
+    return as_bytes(combine(models).entries)
