@@ -174,6 +174,35 @@ def test_layers_can_be_put_on_the_cpu(npuc: Any, integers: Path) -> None:
     assert same(Path("a.npz"), Path("b.npz"))
 
 
+def test_the_npu_alone_or_a_refusal_with_reasons(npuc: Any, here: Path, integers: Path) -> None:
+    plain, alone = here / "plain.npu", here / "alone.npu"
+    for output, extra in ((plain, []), (alone, ["--npu-only"])):
+        assert npuc("compile", integers, "--target", "edge-4t", *extra, "-o", output, "-q").status == 0
+    assert plain.read_bytes() == alone.read_bytes()
+    done = npuc(
+        "compile",
+        integers,
+        "--target",
+        "edge-4t",
+        "--npu-only",
+        "--device",
+        "pool=cpu",
+        "-o",
+        here / "no.npu",
+    )
+    assert done.status == 2 and "1 layer cannot run on edge-4t: 'pool': as asked" in done.err
+    assert "--outputs" in done.err and not (here / "no.npu").exists()
+
+
+def test_small_subgraphs_go_to_the_cpu(npuc: Any, here: Path, integers: Path) -> None:
+    for command in ("compile", "inspect"):
+        extra = ["-o", here / "few.npu"] if command == "compile" else []
+        done = npuc(command, integers, "--target", "edge-4t", "--min-ops", 100, *extra, "--json")
+        assert done.status == 0, done.err
+        parts = json.loads(done.out)["subgraphs"]
+        assert {part["device"] for part in parts} == {"cpu", "convert"}
+
+
 def test_a_schedule_can_be_saved_changed_and_given_back(npuc: Any, integers: Path) -> None:
     how = ("compile", integers, "--target", "edge-4t", "-q", "--save-schedule")
     assert npuc(*how, "first.yaml", "-o", "a.npu").status == 0

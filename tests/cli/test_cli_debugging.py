@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import shutil
+from collections import Counter
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 from npuc.cli.app import run_command
 from npuc.program.file import load_compiled, save_compiled
 from npuc.program.isa import BY_NAME
-from npuc.program.model import NpuSubgraph
+from npuc.program.model import CpuSubgraph, NpuSubgraph
 
 TOP, INT = "ir/1-canonical.mlir", "ir/2-quantized.mlir"
 
@@ -53,6 +55,94 @@ def test_the_dump_of_a_compiled_model_is_golden_for_both_forms(npuc: Any, forms:
     assert "pool" in names and "block1/depthwise/relu" in names
     assert npuc("run", TOP, "--random", "--dump-layers", "floats").status == 0
     assert npuc("run", TOP, "--golden", "floats").status == 0
+
+
+def test_chosen_layers_alone(npuc: Any, forms: list[str]) -> None:
+    for model in ("digits.npu", INT):
+        done = npuc(
+            "run", model, "--input", "one.npz", "--dump-layers", "few", "--layers", "pool,block1/*", "--json"
+        )
+        assert done.status == 0, done.err
+        entries = json.loads(Path("few/dump.json").read_text())["tensors"]
+        names = [entry["name"] for entry in entries]
+        assert "image" in names and "pool" in names and "block1/depthwise/relu" in names
+        assert all(name in ("image", "image/integers", "pool") or name.startswith("block1/") or kind == "input"
+                   for name, kind in ((entry["name"], entry["kind"]) for entry in entries))  # fmt: skip
+        # The dump of a few can be run on again, and is golden for the other form.
+        assert npuc("run", "digits.npu", "--golden", "few").status == 0
+        shutil.rmtree("few")
+    done = npuc("run", "digits.npu", "--golden", "dump", "--layers", "pool")
+    assert done.status == 0 and "all 2 tensors are those of dump" in done.out
+    done = npuc("run", "digits.npu", "--golden", "dump", "--layers", "pol")
+    assert done.status == 2 and "there is no tensor or layer 'pol'" in done.err and "pool" in done.err
+    done = npuc("run", "digits.npu", "--random", "--layers", "pool")
+    assert done.status == 2 and "Add --dump-layers" in done.err
+
+
+def test_a_subgraph_alone_computes_what_it_does_in_the_model(npuc: Any, forms: list[str]) -> None:
+    model = load_compiled("digits.npu")
+    assert npuc("run", "digits.npu", "--input", "one.npz", "--save-sample", "sample", "-q").status == 0
+    sample = json.loads(Path("sample/sample.json").read_text())["runs"][0]["npu"]
+    cycles = 0
+    for part in sample:
+        given = {}
+        for tensor in part["inputs"]:
+            raw = np.fromfile(Path("sample") / tensor["file"], np.int8)
+            shape = [tensor["shape"][axis] for axis in tensor["order"]]
+            given[tensor["name"]] = raw.reshape(shape).transpose(np.argsort(tensor["order"]))
+        np.savez("given.npz", **given)
+        done = npuc(
+            "run",
+            "digits.npu",
+            "--subgraph",
+            part["subgraph"],
+            "--input",
+            "given.npz",
+            "--raw",
+            "-o",
+            "out.npz",
+        )
+        assert done.status == 0, done.err
+        with np.load("out.npz") as outputs:
+            for tensor in part["outputs"]:
+                array = outputs[tensor["name"]].transpose(tensor["order"])
+                assert array.astype(np.int8).tobytes() == (Path("sample") / tensor["file"]).read_bytes()
+        cycles += json.loads(npuc("sim", "digits.npu", "--subgraph", part["subgraph"], "--json").out)[
+            "cycles"
+        ]
+    assert len(sample) == 2 and cycles == json.loads(npuc("sim", "digits.npu", "--json").out)["cycles"]
+    (cpu,) = (part for part in model.subgraphs if isinstance(part, CpuSubgraph))
+    assert npuc("run", "digits.npu", "--subgraph", cpu.name, "--random", "-q").status == 0
+    for extra, words in ((["--subgraph", "convert0"], "npu1"), (["--subgraph", "0"], "It has: npu1")):
+        done = npuc("run", "digits.npu", "--random", *extra)
+        assert done.status == 2 and words in done.err
+    done = npuc("run", "digits.npu", "--golden", "dump", "--subgraph", "npu1")
+    assert done.status == 2 and "runs the whole model" in done.err
+
+
+def test_every_buffer_with_its_address(npuc: Any, forms: list[str]) -> None:
+    model = load_compiled("digits.npu")
+    assert npuc("relocate", "digits.npu", "--dump", "a.ini", "-q").status == 0
+    lines = Path("a.ini").read_text().replace("[weights]\naddress = 0x0", "[weights]\naddress = 0x80000000")
+    Path("a.ini").write_text(lines)
+    assert npuc("relocate", "digits.npu", "a.ini", "-o", "moved.npu", "-q").status == 0
+    done = npuc("objdump", "moved.npu", "--addresses", "buffers.csv", "--json")
+    assert done.status == 0, done.err
+    rows = json.loads(done.out)["buffers"]
+    with open("buffers.csv", newline="") as file:
+        assert [row["name"] for row in csv.DictReader(file)] == [row["name"] for row in rows]
+    kinds = Counter(row["kind"] for row in rows)
+    assert kinds["segment"] == len(model.segments) and kinds["input"] == kinds["output"] == 1
+    assert kinds["allocation"] == sum(len(getattr(part, "allocations", ())) for part in model.subgraphs)
+    weights = [row for row in rows if row["kind"] == "weights"]
+    assert {row["memory"] for row in weights} == {"weights"} and len({row["name"] for row in weights}) > 5
+    # Every byte of the weights, but for what fills up to an aligned place, belongs to a layer.
+    covered = np.zeros(model.weights.size, bool)
+    for row in weights:
+        covered[row["offset"] : row["offset"] + row["size"]] = True
+        assert row["address"] == 0x80000000 + row["offset"] and row["first"] <= row["last"]
+    assert not model.weights[~covered].any()
+    assert npuc("objdump", "moved.npu", "--addresses", "buffers.txt").status == 2
 
 
 def flip(model: str, layer: str, byte: int) -> None:

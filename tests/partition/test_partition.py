@@ -191,3 +191,19 @@ def test_overrides_that_cannot_be_followed_say_why() -> None:
         partition(whole, EDGE, {"chances": "cpu"})
     with pytest.raises(UsageError, match="is not LAYER=cpu"):
         parse_devices(["cpu"])
+
+
+def test_subgraphs_have_at_least_so_many_ops() -> None:
+    graph = quantized(convs_around())
+    plain = partition(graph, EDGE, island_threshold=0.0)
+    sizes = [len(part.ops) for part in plain.parts if part.device == "npu"]
+    assert len(sizes) > 1 and min(sizes) < max(sizes) or sizes
+    for least in range(1, max(sizes) + 2):
+        parted = partition(graph, EDGE, island_threshold=0.0, least_ops=least)
+        check_partition(graph, parted)
+        assert all(len(part.ops) >= least for part in parted.parts if part.device == "npu")
+    assert any("subgraphs have" in reason for reason in parted.reasons.values())
+    assert any("--min-ops" in lever for lever in parted.levers.values())
+    fixed = {result_names(op)[0]: "npu" for part in plain.parts if part.device == "npu" for op in part.ops}
+    kept = partition(graph, EDGE, fixed, 0.0, max(sizes) + 1)
+    assert [len(part.ops) for part in kept.parts if part.device == "npu"] == sizes

@@ -69,6 +69,14 @@ class CompileCommand(CommandOptions):
     device: options.Devices = None
     state: options.States = None
     island_threshold: options.IslandThreshold = 1.0
+    min_ops: options.MinOps = 1
+    npu_only: Annotated[
+        bool,
+        typer.Option(
+            "--npu-only",
+            help="Leave nothing to the CPU: refuse a network of which a layer does not fit the NPU, with the reasons.",
+        ),
+    ] = False
     cores: Annotated[
         int | None,
         typer.Option(min=1, help="Use at most this many cores.  [default: all cores of the target]"),
@@ -155,6 +163,8 @@ def command(args: CompileCommand) -> None:
         ScheduleFile.load(args.schedule) if args.schedule else ScheduleFile(),
         cache,
         _local_memory(args.local_memory, machine),
+        args.min_ops,
+        args.npu_only,
     )
     folder = make_folder(args.dump_ir) if args.dump_ir is not None else None
     graph, quantization = _integer_network(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npuc.cli.console import Printer
-from npuc.errors import CompareError, UsageError
+from npuc.errors import CompareError, UnknownTensorError, UsageError
 from npuc.words import counted
 
 if TYPE_CHECKING:
@@ -57,8 +59,12 @@ def run_by_layer(
     *,
     stop: bool = False,
     outputs: Sequence[str] = (),
+    chosen: Sequence[str] = (),
 ) -> None:
-    """Run a network layer by layer; without samples on those of the golden dump. `graph` has its inputs."""
+    """Run a network layer by layer; without samples on those of the golden dump. `graph` has its inputs.
+
+    With `chosen`, names or patterns, only those tensors are stored and compared.
+    """
     from npuc.debug.dump import Dump, DumpWriter
     from npuc.debug.golden import GoldenRun
 
@@ -76,7 +82,7 @@ def run_by_layer(
         batches = (dump.inputs_for(graph, run) for run in range(dump.index.runs))
     traced = layers()
     writer = DumpWriter(dump_layers, model.name) if dump_layers is not None else None
-    watch = _Watch(printer, writer, golden_run, stop)
+    watch = _Watch(printer, writer, golden_run, stop, chosen)
     runs = 0
     for inputs in batches:
         watch.run = runs
@@ -84,6 +90,14 @@ def run_by_layer(
         traced.trace(inputs, watch)
         if watch.stopped:
             break
+    unmet = [pattern for pattern in chosen if pattern not in watch.met]
+    if unmet and not watch.stopped:
+        near = get_close_matches(unmet[0], sorted(watch.names), n=3, cutoff=0.4)
+        raise UnknownTensorError(
+            f"there is no tensor or layer '{unmet[0]}'",
+            where=str(model),
+            fix=f"The nearest names are {', '.join(near)}" if near else "'npuc show' lists the layers",
+        )
     result: dict[str, Any] = {"runs": runs, "tensors": watch.count}
     if writer is not None:
         index = writer.finish(outputs)
@@ -96,7 +110,7 @@ def run_by_layer(
     if golden_run is None:
         printer.result(result)
         return
-    _conclude(printer, golden_run, result, str(golden), watch.stopped)
+    _conclude(printer, golden_run, result, str(golden), watch.stopped, partial=watch.stopped or bool(chosen))
 
 
 @dataclass
@@ -107,11 +121,19 @@ class _Watch:
     writer: DumpWriter | None
     golden_run: GoldenRun | None
     stop: bool
+    chosen: Sequence[str] = ()
     run: int = 0
     count: int = 0
     stopped: bool = False
+    names: set[str] = field(default_factory=set)
+    """All tensors and layers that went by."""
+    met: set[str] = field(default_factory=set)
+    """What was chosen and went by."""
 
     def __call__(self, tensor: LayerTensor) -> bool:
+        # Inputs always: a dump can be run on again.
+        if self.chosen and not self._is_chosen(tensor) and tensor.kind != "input":
+            return False
         self.count += 1
         if self.writer is not None:
             self.writer.add(self.run, tensor)
@@ -121,11 +143,18 @@ class _Watch:
             self.stopped = self.stop and verdict.state == "differs"
         return self.stopped
 
+    def _is_chosen(self, tensor: LayerTensor) -> bool:
+        names = {tensor.name, tensor.layer}
+        self.names |= names
+        matches = [p for p in self.chosen if p in names or any(fnmatchcase(name, p) for name in names)]
+        self.met.update(matches)
+        return bool(matches)
+
 
 def _conclude(
-    printer: Printer, golden_run: GoldenRun, result: dict[str, Any], folder: str, stopped: bool
+    printer: Printer, golden_run: GoldenRun, result: dict[str, Any], folder: str, stopped: bool, partial: bool
 ) -> None:
-    wrong, missing = golden_run.wrong, [] if stopped else golden_run.missing()
+    wrong, missing = golden_run.wrong, [] if partial else golden_run.missing()
     printer.result(
         {
             **result,

@@ -31,6 +31,7 @@ class InspectCommand(CommandOptions):
     target: options.Target
     device: options.Devices = None
     island_threshold: options.IslandThreshold = 1.0
+    min_ops: options.MinOps = 1
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="Draw the network, coloured by device.")
     ] = None
@@ -68,7 +69,9 @@ def command(args: InspectCommand) -> None:
         options.result(args.svg, ".svg", "--svg")
     machine = load_target(args.target)
     compile_options = CompileOptions(
-        devices=parse_devices(args.device or []), island_threshold=args.island_threshold
+        devices=parse_devices(args.device or []),
+        island_threshold=args.island_threshold,
+        least_ops=args.min_ops,
     )
     imported = options.imported_as(args.model, args.input_shape, args.weights, args.add_postprocess)
     graph = load_for_inspection(args.model, imported, force_float=args.force_float)

@@ -40,6 +40,13 @@ class ObjdumpCommand(CommandOptions):
         bool,
         typer.Option("--instructions/--no-instructions", help="Print the instructions, or only the tables."),
     ] = True
+    addresses: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write every buffer of every memory with its address and size to this file, as .csv or .json.",
+        ),
+    ] = None
     as_json: options.Json = False
 
 
@@ -53,6 +60,9 @@ def command(args: ObjdumpCommand) -> None:
     printer = Printer(quiet=args.as_json, as_json=args.as_json)
     entries = options.compiled_entries(args.model)
     compiled = named_entry(entries, args.entry, str(args.model))
+    if args.addresses is not None:
+        _write_addresses(printer, compiled, args.addresses)
+        return
     cores = max(
         (len(part.streams) for part in compiled.subgraphs if isinstance(part, NpuSubgraph)), default=0
     )
@@ -79,6 +89,31 @@ def command(args: ObjdumpCommand) -> None:
         counts = {name.split()[1]: n for name, n in total.items() if name.startswith(kind)}
         words = ", ".join(f"{name} {count}" for name, count in counts.items())
         printer.say(f"{kind:8} {words or 'none'}")
+
+
+def _write_addresses(printer: Printer, model: CompiledModel, path: Path) -> None:
+    """All buffers as a file, instead of what is printed."""
+    import csv
+    import io
+    import json
+
+    from npuc.files import write_atomically
+    from npuc.program.addresses import COLUMNS, buffers
+
+    if path.suffix not in (".csv", ".json"):
+        raise UsageError(f"--addresses '{path}' is neither .csv nor .json", fix=f"Use {path.stem}.csv")
+    rows = [asdict(place) for place in buffers(model)]
+    text = io.StringIO()
+    if path.suffix == ".json":
+        json.dump(rows, text, indent=1)
+    else:
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    with write_atomically(path) as out:
+        out.write(text.getvalue().encode())
+    printer.say(f"{counted(len(rows), 'buffer')} written to {path}")
+    printer.result({"buffers": rows, "file": str(path)})
 
 
 def _print_tables(printer: Printer, model: CompiledModel, sections: list[tuple[str, int, int]]) -> None:

@@ -123,6 +123,14 @@ IslandThreshold = Annotated[
         "otherwise its layers run on the CPU. 0 keeps every NPU subgraph.",
     ),
 ]
+MinOps = Annotated[
+    int,
+    typer.Option(
+        "--min-ops",
+        min=1,
+        help="Give NPU subgraphs of fewer ops than this to the CPU, where it can run them.",
+    ),
+]
 
 ANY_INPUT = ""
 """The name that stands for the only input of a model."""
@@ -134,6 +142,14 @@ EntryName = Annotated[
         "--entry",
         metavar="NAME",
         help="Of a program with several entries (npuc combine), the one to take.  [default: the first]",
+    ),
+]
+SubgraphName = Annotated[
+    str,
+    typer.Option(
+        "--subgraph",
+        metavar="NAME",
+        help="Only this subgraph of a compiled model, by name or number ('npuc objdump' lists them).",
     ),
 ]
 Key = Annotated[

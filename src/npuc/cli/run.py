@@ -68,6 +68,14 @@ class RunCommand(CommandOptions):
             metavar="DIR", help="Store every tensor of the network in this folder, as integers and as reals."
         ),
     ] = None
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B*",
+            help="Store and compare only these layers or tensors; * and ? match any characters. "
+            "For --dump-layers and --golden.",
+        ),
+    ] = None
     golden: Annotated[
         Path | None,
         typer.Option(
@@ -83,6 +91,7 @@ class RunCommand(CommandOptions):
         typer.Option(metavar="DIR", help="Store inputs and outputs as raw binary files, to run on a board."),
     ] = None
     entry: options.EntryName = ""
+    subgraph: options.SubgraphName = ""
     key: options.Key = None
     threads: options.Threads = None
     input_shape: options.InputShapes = None
@@ -105,6 +114,8 @@ def command(args: RunCommand) -> None:
             else "there is nothing to run the network on",
             fix="Give data with --input FILE, or --random",
         )
+    if args.layers is not None and not by_layer:
+        raise UsageError("--layers chooses what a run by layers stores", fix="Add --dump-layers DIR")
     if args.output is not None:
         options.result(args.output, ".npz")
     from npuc.calib.random_inputs import random_inputs
@@ -123,6 +134,7 @@ def command(args: RunCommand) -> None:
         "--input-shape": args.input_shape,
         "--weights": args.weights,
         "--entry": args.entry,
+        "--subgraph": args.subgraph,
         "--key": args.key,
     }
     if by_layer or args.stop_at_mismatch:
@@ -166,6 +178,7 @@ def command(args: RunCommand) -> None:
             args.golden,
             stop=args.stop_at_mismatch,
             outputs=work.outputs,
+            chosen=options.names(args.layers),
         )
         return
     assert samples is not None
@@ -263,7 +276,7 @@ def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | N
     from npuc.ir.dtypes import quant_of
     from npuc.quant.report import is_integer
 
-    for name in ("--entry", "--key"):
+    for name in ("--entry", "--subgraph", "--key"):
         if name in chosen:
             raise UsageError(f"{name} is for a compiled model, and {model} is none", fix="Leave it out")
     imported = options.imported_as(model, chosen.get("--input-shape"), chosen.get("--weights"))
@@ -303,6 +316,7 @@ def _compiled(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | 
     from npuc.debug.compiled import CompiledLayers
     from npuc.evaluate.batches import run_engine
     from npuc.program.file import load_compiled
+    from npuc.program.subgraph import only_subgraph
     from npuc.runtime.engine import CompiledEngine, integers_of
     from npuc.sim.functional import Simulator
 
@@ -313,7 +327,13 @@ def _compiled(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | 
                 fix="Give the .mlir file for that",
             )
     compiled = load_compiled(model, entry=chosen.get("--entry", ""), key=chosen.get("--key"))
-    engine = CompiledEngine(compiled, threads=threads or 1, raw=raw)
+    alone = "--subgraph" in chosen
+    if alone:
+        for name in ("--dump-layers", "--golden"):
+            if name in chosen:
+                raise UsageError(f"{name} runs the whole model", fix="Leave out --subgraph")
+        compiled = only_subgraph(compiled, chosen["--subgraph"])
+    engine = CompiledEngine(compiled, threads=threads or 1, raw=raw, raw_inputs=alone)
 
     def execute(samples: Any, output: Path | None, step: Callable[[], None], on_run: OnRun) -> RunResults:
         return run_engine(engine, compiled.outputs, samples, output, step=step, on_run=on_run)

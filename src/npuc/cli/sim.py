@@ -31,6 +31,7 @@ class SimCommand(CommandOptions):
 
     model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")]
     entry: options.EntryName = ""
+    subgraph: options.SubgraphName = ""
     target: Annotated[
         str | None,
         typer.Option(
@@ -58,6 +59,7 @@ def command(args: SimCommand) -> None:
     """Run the command."""
     from npuc.files import writable, write_atomically
     from npuc.profile.timeline import chrome_trace, profile_of
+    from npuc.program.subgraph import only_subgraph
     from npuc.sim import simulate
     from npuc.target import load_target
 
@@ -66,6 +68,8 @@ def command(args: SimCommand) -> None:
         writable(args.trace)
     target = load_target(args.target) if args.target else None
     compiled = options.compiled_model(args.model, target, args.entry)
+    if args.subgraph:
+        compiled = only_subgraph(compiled, args.subgraph)
     timeline = simulate(compiled)
     profile = profile_of(compiled, timeline)
     _print(printer, compiled, profile, args.layers)

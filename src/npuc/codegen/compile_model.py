@@ -11,6 +11,7 @@ from npuc.aliases import renamed_keywords
 from npuc.codegen.debug_notes import Subgraph, debug_notes
 from npuc.codegen.encode import encode_schedule
 from npuc.codegen.memory_fallback import Placement
+from npuc.codegen.offload import refuse_offload
 from npuc.codegen.outputs import check_outputs, check_shape, with_own_outputs
 from npuc.errors import CompileError, ScheduleError
 from npuc.ir import Graph, Value, npu, value_name
@@ -59,6 +60,10 @@ class CompileOptions:
     """Where results of searches are kept."""
     local_memory: int | None = None
     """Bytes of local memory of a core to use at most; None: all that the target has."""
+    least_ops: int = 1
+    """Ops of an NPU subgraph at the least; the CPU gets smaller ones, if it can run them."""
+    npu_only: bool = False
+    """Refuse a network of which anything is left to the CPU."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +146,10 @@ def compile_program(
     placement = Placement(graph, target, dict(options.devices), options.schedule.by_inputs, usable)
     known = dict.fromkeys(copies, Obstacle.of(ObstacleRule.OUTPUT_COPY))
     while True:
-        parted = partition(graph, target, placement.devices, options.island_threshold)
+        parted = partition(graph, target, placement.devices, options.island_threshold, options.least_ops)
         parted = parted.with_obstacles({**known, **placement.too_large})
+        if options.npu_only:
+            refuse_offload(parted, target)
         try:
             return _compile(graph, target, parted, placement, options, name, cost_function)
         except DoesNotFit as failure:

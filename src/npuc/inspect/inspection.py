@@ -158,7 +158,7 @@ def _placed(integers: Graph, target: Target, options: CompileOptions) -> tuple[P
         return compilation.partition, ()
     except CompileError as error:
         where = f"{error.where}: " if error.where else ""
-        parted = partition(integers, target, options.devices, options.island_threshold)
+        parted = partition(integers, target, options.devices, options.island_threshold, options.least_ops)
         return parted, (f"it cannot be compiled: {where}{error.message}",)
 
 

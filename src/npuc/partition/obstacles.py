@@ -106,6 +106,11 @@ class ObstacleRule(Enum):
         "small_subgraph",
         "the NPU would save about {saved:.1f} us, and moving the data costs about {moving:.1f} us",
     )
+    FEW_OPS = (
+        "few_ops",
+        "the NPU could run {ops} ops at a stretch there, and subgraphs have {least} at the least",
+        "Ask for smaller subgraphs: --min-ops {ops}",
+    )
     OUTPUT_COPY = "output_copy", "it is a copy for an output of its own"
     ACCELERATOR = "accelerator", "the accelerator '{accelerator}' takes it"
     AS_ASKED = "as_asked", "as asked"

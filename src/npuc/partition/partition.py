@@ -73,11 +73,13 @@ def partition(
     target: Target,
     overrides: Mapping[str, str] | None = None,
     island_threshold: float = ISLAND_THRESHOLD,
+    least_ops: int = 1,
 ) -> Partition:
     """Cut an Npu program into subgraphs.
 
     `overrides` puts layers on a device: a name, or a pattern with * and ?, to cpu or npu. An NPU subgraph that saves no
-    more than `island_threshold` times what moving its data costs is given to the CPU beside it; 0 gives none.
+    more than `island_threshold` times what moving its data costs is given to the CPU beside it; 0 gives none. So
+    is one of fewer than `least_ops` ops, wherever it is, if the CPU can run them all.
     """
     ops: list[TensorOp] = [op for op in graph.ops if not isinstance(op, top.WeightOp)]  # type: ignore[misc]
     obstacles: dict[str, Obstacle] = {}
@@ -114,13 +116,15 @@ def partition(
         elif fit.obstacle is not None:
             obstacles[name] = fit.obstacle
     fixed = set(overridden)
-    while island_threshold > 0:
-        given = _islands(graph, _parts(graph, ops, device), device, fixed, target, island_threshold)
+    while True:
+        parts = _parts(graph, ops, device)
+        given = _few_ops(graph, parts, fixed, least_ops)
+        if island_threshold > 0 and not given:
+            given = _islands(graph, parts, device, fixed, target, island_threshold)
         if not given:
             break
         for op, obstacle in given.items():
             device[op], obstacles[result_names(op)[0]] = "cpu", obstacle
-    parts = _parts(graph, ops, device)
     _LOG.info(
         "partition for %s: %s", target.name, ", ".join(f"{len(part.ops)} on {part.device}" for part in parts)
     )
@@ -171,6 +175,21 @@ def _part(graph: Graph, device: Device, ops: tuple[TensorOp, ...], graph_outputs
     return Part(device, ops, tuple(inputs), tuple(outputs))
 
 
+def _may_go(part: Part, graph: Graph, fixed: set[Any]) -> bool:
+    """Whether the CPU can have all ops of a subgraph, and nobody asked otherwise."""
+    return not any(op in fixed or reason_against_host(op, graph) is not None for op in part.ops)
+
+
+def _few_ops(graph: Graph, parts: list[Part], fixed: set[Any], least: int) -> dict[Any, Obstacle]:
+    """Ops of NPU subgraphs that are smaller than a user wants them."""
+    given: dict[Any, Obstacle] = {}
+    for part in parts:
+        if part.device == "npu" and len(part.ops) < least and _may_go(part, graph, fixed):
+            obstacle = Obstacle.of(ObstacleRule.FEW_OPS, ops=len(part.ops), least=least)
+            given.update(dict.fromkeys(part.ops, obstacle))
+    return given
+
+
 def _islands(
     graph: Graph,
     parts: list[Part],
@@ -184,7 +203,7 @@ def _islands(
     for part in parts:
         if part.device != "npu" or not part.outputs or not _beside_cpu(part, device):
             continue
-        if any(op in fixed or reason_against_host(op, graph) is not None for op in part.ops):
+        if not _may_go(part, graph, fixed):
             continue
         worth = worth_of(graph, part.ops, part.inputs, part.outputs, target)
         if not worth.pays(threshold):

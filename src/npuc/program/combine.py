@@ -21,6 +21,7 @@ from npuc.errors import UsageError
 from npuc.program.isa import BY_NAME, RECORD
 from npuc.program.layout import ALIGNMENT, MOST_ENTRIES
 from npuc.program.model import CompiledModel, NpuSubgraph, Segment, Tensor
+from npuc.program.transfers import reach
 
 _LOAD = BY_NAME["load"]
 _TRIED = 16
@@ -95,15 +96,6 @@ def _address(models: Mapping[str, CompiledModel]) -> int:
     return next(iter(stated.values()), 0)
 
 
-def _reach(loads: Array) -> tuple[Array, Array]:
-    """The first byte of DRAM that each load may touch, and the one behind the last."""
-    size = loads["size"].astype(np.int64)
-    steps = loads["far_stride"] * (size[:, :3] - 1)
-    length = np.where(loads["stored"] != 0, loads["stored"], size[:, 3])
-    offset = loads["offset"].astype(np.int64)
-    return offset + np.minimum(steps, 0).sum(axis=1), offset + np.maximum(steps, 0).sum(axis=1) + length
-
-
 def _weight_loads(stream: Array) -> Array:
     """Which instructions of a stream load weights."""
     loads: Array = np.flatnonzero(stream[:, 0] == _LOAD.opcode)
@@ -116,7 +108,7 @@ def blocks_of(model: CompiledModel) -> tuple[Array, Array]:
     firsts = [np.array([tensor.offset for tensor in model.tensors if tensor.segment == 0], np.int64)]
     lasts = [np.array([t.offset + t.size for t in model.tensors if t.segment == 0], np.int64)]
     for stream in _streams(model):
-        low, high = _reach(stream[_weight_loads(stream)].view(_LOAD.dtype)[:, 0])
+        low, high = reach(stream[_weight_loads(stream)].view(_LOAD.dtype)[:, 0])
         firsts.append(low)
         lasts.append(high)
     low, high = np.concatenate(firsts), np.concatenate(lasts)
@@ -234,7 +226,7 @@ def _moved(model: CompiledModel, starts: Array, places: Array) -> CompiledModel:
         moved = np.array(old)
         loads = _weight_loads(moved)
         records = moved[loads].view(_LOAD.dtype)[:, 0]
-        records["offset"] = (records["offset"].astype(np.int64) + shift(_reach(records)[0])).astype(np.uint64)
+        records["offset"] = (records["offset"].astype(np.int64) + shift(reach(records)[0])).astype(np.uint64)
         moved[loads] = records.view(np.uint8).reshape(-1, RECORD)
         return moved
 

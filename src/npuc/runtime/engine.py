@@ -10,11 +10,14 @@ from npuc.runtime.runner import Runner
 
 
 class CompiledEngine:
-    """Runs a compiled model on the simulator; with `raw`, outputs are the integers that they were converted from."""
+    """Runs a compiled model on the simulator; with `raw`, outputs are the integers that they were converted from, and with
+    `raw_inputs`, inputs are given as integers."""
 
-    def __init__(self, compiled: CompiledModel, *, threads: int = 1, raw: bool = False) -> None:
+    def __init__(
+        self, compiled: CompiledModel, *, threads: int = 1, raw: bool = False, raw_inputs: bool = False
+    ) -> None:
         self.compiled = compiled
-        self._runner = Runner(compiled, raw_outputs=raw, workers=1, threads=threads)
+        self._runner = Runner(compiled, raw=raw_inputs, raw_outputs=raw, workers=1, threads=threads)
 
     def run(self, inputs: Mapping[str, Array] | Array) -> dict[str, Array]:
         """Execute all subgraphs; tensors by the names of inputs and outputs. States begin anew, unless they are given."""
