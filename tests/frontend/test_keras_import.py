@@ -329,3 +329,21 @@ def test_weights_may_be_in_a_file_of_their_own(tmp_path: Path) -> None:
     second = write_h5(tmp_path / "w.h5", model, {"d": [np.ones((3, 2), np.float32)]})
     graph = import_keras(first, ImportOptions(weights=second))
     np.testing.assert_allclose(run(graph, np.ones((1, 3), np.float32))[0], [[3.0, 3.0]])
+
+
+def test_sizes_that_a_model_fixes_can_be_replaced(tmp_path: Path) -> None:
+    """A fully convolutional network takes pictures of any size, whatever size its file states."""
+    kernel = normal(3, 3, 2, 4)
+    model = chain(
+        source(8, 8, 2), layer("Conv2D", "y", filters=4, kernel_size=[3, 3], padding="same", use_bias=False)
+    )
+    path = write_h5(tmp_path / "m.h5", model, {"y": [kernel]})
+    graph = import_keras(path, ImportOptions(input_shapes={"x": (1, 12, 6, 2)}))
+    assert run(graph, normal(1, 12, 6, 2))[0].shape == (1, 12, 6, 4)
+    assert any(
+        "axis 1 of the input 'x' is 8 in the model, and was taken as 12" in note for note in graph.notes
+    )
+    dense = chain(source(8), layer("Dense", "y", units=3, use_bias=False))
+    path = write_h5(tmp_path / "d.h5", dense, {"y": [normal(8, 3)]})
+    with pytest.raises(InvalidModelError):
+        import_keras(path, ImportOptions(input_shapes={"x": (1, 9)}))

@@ -14,6 +14,7 @@ from npuc.arrays import Array
 from npuc.engine import FloatEngine
 from npuc.errors import (
     DynamicShapeError,
+    FileMissingError,
     InvalidModelError,
     NpucError,
     UnknownTensorError,
@@ -486,3 +487,63 @@ def test_damaged_variables_are_told(tmp_path: Path) -> None:
     index.write_bytes(index.read_bytes()[:-3])
     with pytest.raises(NpucError, match="footer"):
         import_tensorflow(folder)
+
+
+@pytest.mark.parametrize(("number", "taken"), [(0, 1.0), (1, 2.0), (2, 4.0), (7, 4.0), (-1, 4.0)])
+def test_one_of_several_functions(tmp_path: Path, number: int, taken: float) -> None:
+    """TensorFlow takes the last branch for a number that none has."""
+    functions = [
+        b.function(
+            f"f{k}", ["v"], {"r": "y:z:0"}, [const("c", 2.0**k), node("y", "Mul", ["v", "c:output:0"])]
+        )
+        for k in range(3)
+    ]
+    nodes = [
+        placeholder("x", 2, 3),
+        const("n", number, "int32"),
+        node("pick/Case", "Case", ["n", "x"], branches=[Function(f"f{k}") for k in range(3)]),
+    ]
+    x = normal(2, 3)
+    np.testing.assert_allclose(run(imported(tmp_path, nodes, functions), x)[0], x * taken, rtol=1e-6)
+    asked = [placeholder("x", 2, 3), placeholder("n", dtype=b.INT), nodes[-1]]
+    with pytest.raises(UnsupportedOpError, match="its branch is computed at run time"):
+        imported(tmp_path, asked, functions)
+
+
+def _with_variables() -> list[bytes]:
+    """A product with a variable of TensorFlow 1, and the nodes that would restore it."""
+    return [
+        placeholder("x", 2, 3),
+        node("dense/w", "VariableV2", dtype=Type(b.FLOAT), shape=b.Shape((3, 4))),
+        node("dense/w/read", "Identity", ["dense/w"], T=Type(b.FLOAT)),
+        node("y", "MatMul", ["x", "dense/w/read"]),
+    ]
+
+
+def test_a_checkpoint_beside_a_graph(tmp_path: Path) -> None:
+    kernel, x = normal(3, 4), normal(2, 3)
+    path = tmp_path / "net.pb"
+    path.write_bytes(graph(_with_variables()))
+    with pytest.raises(InvalidModelError, match="no values for them") as refused:
+        import_tensorflow(path)
+    assert "--weights" in (refused.value.fix or "")
+    b.write_bundle(tmp_path / "elsewhere" / "step-100", {"dense/w": kernel})
+    for name in ("step-100", "step-100.index", "step-100.data-00000-of-00001", "step-100.meta"):
+        imported_graph = import_tensorflow(path, ImportOptions(weights=tmp_path / "elsewhere" / name))
+        np.testing.assert_allclose(run(imported_graph, x)[0], x @ kernel, rtol=1e-5)
+    with pytest.raises(FileMissingError, match="no such checkpoint"):
+        import_tensorflow(path, ImportOptions(weights=tmp_path / "elsewhere" / "step-200"))
+    for prefix in ("net.ckpt", "net", "model.ckpt"):
+        b.write_bundle(tmp_path / prefix, {"dense/w": 2 * kernel})
+        beside = import_tensorflow(path)
+        np.testing.assert_allclose(run(beside, x)[0], 2 * x @ kernel, rtol=1e-5)
+        assert any(f"checkpoint '{prefix}'" in note for note in beside.notes)
+        for file in tmp_path.glob(f"{prefix}.*"):
+            if file != path:
+                file.unlink()
+
+
+def test_a_saved_model_takes_no_other_weights(tmp_path: Path) -> None:
+    folder = _saved(tmp_path / "m", normal(3, 4))
+    with pytest.raises(UsageError, match="has its variables inside"):
+        import_tensorflow(folder, ImportOptions(weights=tmp_path / "x"))

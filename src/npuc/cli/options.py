@@ -58,8 +58,8 @@ Weights = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="The weights of a Caffe, Darknet or Keras model.  [default: the file of the same name beside a "
-        ".prototxt or .cfg, those inside a Keras file]",
+        help="The weights of a Caffe, Darknet or Keras model, or the checkpoint of a TensorFlow graph.  [default: the file "
+        "of the same name beside a .prototxt, .cfg or .pb, those inside a Keras file]",
     ),
 ]
 Postprocess = Annotated[

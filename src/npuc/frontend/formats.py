@@ -68,6 +68,7 @@ _OWN = {
         "a TensorFlow model",
         "npuc.frontend.tensorflow:import_tensorflow",
         "npuc.frontend.tensorflow.importer:declared_inputs",
+        weights=True,
         layout="nhwc",
     ),
     "caffe": Format(
@@ -131,7 +132,7 @@ def import_foreign(path: Path | str, options: ImportOptions) -> Graph:
         raise UsageError(
             f"--weights '{options.weights}': {form.words} has its weights inside",
             where=str(path),
-            fix="Leave --weights out; it is for a Caffe .prototxt, a Darknet .cfg or a Keras model",
+            fix="Leave --weights out; it is for a Caffe .prototxt, a Darknet .cfg, a Keras model or a TensorFlow graph",
         )
     start = time.perf_counter()
     _LOG.info("%s: %s", path, form.words)

@@ -32,15 +32,29 @@ def check_inputs(inputs: Sequence[str], shapes: Iterable[str], constants: Collec
 
 
 def input_shape(
-    name: str, declared: Sequence[int] | None, given: Sequence[int] | None, notes: list[str]
+    name: str,
+    declared: Sequence[int] | None,
+    given: Sequence[int] | None,
+    notes: list[str],
+    *,
+    replace_fixed: bool = False,
 ) -> tuple[int, ...]:
-    """The static shape of an input: as given, or as declared with a batch of 1 where that is open (-1)."""
+    """The static shape of an input: as given, or as declared with a batch of 1 where that is open (-1).
+
+    Sizes that the model fixes may be given only with `replace_fixed`, for formats whose layers find their shapes anew.
+    """
     if given is not None:
         shape = tuple(given)
         check_rank(name, declared, shape)
         check_layout(name, declared, shape)
         for axis, (old, new) in enumerate(zip(declared or (), shape, strict=False)):
-            if old not in (-1, new) and axis:
+            if old in (-1, new) or not axis:
+                continue
+            if replace_fixed:
+                notes.append(
+                    f"axis {axis} of the input '{name}' is {old} in the model, and was taken as {new}, as asked"
+                )
+            else:
                 raise UsageError(
                     f"--input-shape: axis {axis} of '{name}' is {old} in the model, not {new}",
                     fix="Only sizes that the model leaves open can be chosen",

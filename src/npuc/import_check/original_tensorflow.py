@@ -108,7 +108,7 @@ class TensorFlowOriginal:
     ) -> None:
         self._path = path
         self.random: set[str] = set()
-        model = read_model(path)
+        model = read_model(path, weights=options.weights)
         self._shapes = {
             name: shape_of(value)
             for op in graph.ops
@@ -116,9 +116,15 @@ class TensorFlowOriginal:
         }
         self._shapes.update({port.name: shape_of(port.value) for port in graph.outputs})
         self._tensors = {port.name: _full(port.tensor) for port in (*model.outputs, *model.inputs)}
-        self.comparable = self._nodes(model, graph, input_types) if model.prefix is None else []
+        self.comparable = self._nodes(model, graph, input_types) if not model.is_saved_model else []
         """The tensors of the original that the graph has too, in order."""
-        if model.prefix is not None and (options.inputs or options.outputs):
+        if model.prefix is not None and not model.is_saved_model:
+            raise OriginalError(
+                "a graph with a checkpoint is not run by TensorFlow here",
+                where=str(path),
+                fix="Freeze it to have it checked",
+            )
+        if model.is_saved_model and (options.inputs or options.outputs):
             raise OriginalError(
                 "TensorFlow runs whole signatures only, and the import is a part of one", where=str(path)
             )
@@ -140,7 +146,7 @@ class TensorFlowOriginal:
         graph = self._tf.Graph()
         self._session = v1.Session(graph=graph)
         with graph.as_default():
-            if model.prefix is not None:
+            if model.is_saved_model:
                 v1.saved_model.loader.load(self._session, ["serve"], str(model.path.parent))
             else:
                 definition = v1.GraphDef()

@@ -82,6 +82,8 @@ def attribute(value: Any) -> bytes:
         return part(2, value)
     if isinstance(value, np.ndarray):
         return part(8, tensor(value))
+    if value and isinstance(value[0], Function):
+        return part(1, b"".join(part(9, part(1, str(name))) for name in value))
     if value and isinstance(value[0], str):
         return part(8, tensor(value))
     return part(1, part(3, b"".join(varint(n) for n in value)))

@@ -97,7 +97,7 @@ class _KerasImporter:
             given_shape = self.options.input_shapes.get(name)
             layer = self.network.layers.get(name)
             if layer is not None and layer.kind == "InputLayer":
-                shape = input_shape(name, declared_shape(layer), given_shape, self.notes)
+                shape = input_shape(name, declared_shape(layer), given_shape, self.notes, replace_fixed=True)
                 types.append((shape, input_type(layer)))
             else:
                 # A cut with a shape of its own needs no look at what lies before it, which may be none of npuc's business.

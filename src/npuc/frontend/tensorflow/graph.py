@@ -114,6 +114,14 @@ class TensorflowNode:
             raise InvalidModelError(f"{self.label} has no function '{name}'")
         return named.text
 
+    def functions(self, name: str) -> list[str]:
+        """The names of a list of functions."""
+        listed = self._list(name)
+        named = [] if listed is None else [called.part(1) for called in listed.parts(9)]
+        if not named or None in named:
+            raise InvalidModelError(f"{self.label} has no functions '{name}'")
+        return [message.text for message in named if message is not None]
+
 
 @dataclass(frozen=True)
 class GraphFunction:

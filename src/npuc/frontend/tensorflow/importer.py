@@ -41,12 +41,13 @@ from npuc.words import counted
 
 def import_tensorflow(path: Path | str, options: ImportOptions | None = None) -> Graph:
     """Import a frozen graph or a SavedModel folder; the result is verified, not yet canonical."""
-    return guarded(path, lambda: _TensorflowImporter(read_model(path), options or ImportOptions()).run())
+    chosen = options or ImportOptions()
+    return guarded(path, lambda: _TensorflowImporter(read_model(path, weights=chosen.weights), chosen).run())
 
 
 def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
     """The element types of the inputs by name, as the file states them."""
-    model = read_model(path)
+    model = read_model(path, weights=options.weights)
     names = options.inputs or tuple(p.name for p in model.inputs if p.name not in options.constants)
     types = {}
     for name in names:

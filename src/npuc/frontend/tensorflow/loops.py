@@ -7,6 +7,7 @@ condition sends it into the body or out (Exit). The loop is written out: its con
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from npuc.errors import InvalidModelError, UnsupportedOpError
 from npuc.frontend.layout import LayoutTensor
@@ -108,11 +109,21 @@ def _run(body: Body, frame: str, condition: TensorflowNode, node: TensorflowNode
 
 def decided(meaning: Meaning, node: TensorflowNode) -> bool:
     """A condition that is known."""
+    return bool(_known(meaning, node, "condition"))
+
+
+def chosen_branch(meaning: Meaning, node: TensorflowNode, count: int) -> int:
+    """Which of so many branches is taken; TensorFlow takes the last for a number that none has."""
+    number = int(_known(meaning, node, "branch"))
+    return number if 0 <= number < count else count - 1
+
+
+def _known(meaning: Meaning, node: TensorflowNode, what: str) -> Any:
     array = meaning.array if isinstance(meaning, LayoutTensor) else None
     if array is None or array.size != 1:
         raise UnsupportedOpError(
-            f"{node.label} has no form in npuc: its condition is computed at run time",
+            f"{node.label} has no form in npuc: its {what} is computed at run time",
             fix="If it depends on a placeholder, give that a value with --constant NAME=VALUE; else cut the network before "
             "it with --outputs",
         )
-    return bool(array.reshape(-1)[0])
+    return array.reshape(-1)[0]

@@ -1,18 +1,19 @@
 """What a TensorFlow file offers, whatever its kind: a graph, its inputs and outputs under the user's names, variables.
 
-A frozen `.pb` is a `GraphDef`: its placeholders are the inputs, and what nothing reads are the outputs. A SavedModel is
-a folder whose `saved_model.pb` has a graph with signatures; which variable of the checkpoint belongs to which node
-is told by the graph that restores them, which is read here and never run.
+A `.pb` is a `GraphDef`, frozen or with a checkpoint beside it: its placeholders are the inputs, and what nothing reads are
+the outputs. A SavedModel is a folder whose `saved_model.pb` has a graph with signatures. Which variable of a checkpoint belongs
+to which node is told by the graph that restores them, which is read here and never run.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from npuc.errors import FileMissingError, InvalidModelError, NpucError
+from npuc.errors import FileMissingError, InvalidModelError, NpucError, UsageError
 from npuc.files import existing_file
 from npuc.frontend.tensorflow.bundle import Bundle
 from npuc.frontend.tensorflow.graph import MAX_NODES, GraphDef, TensorflowNode, entries, read_graph
@@ -45,6 +46,8 @@ class TensorflowModel:
     restore: str = ""
     """The node that restores the variables; empty where there are none."""
     prefix: Path | None = None
+    """The checkpoint, by its files' names without their ends."""
+    is_saved_model: bool = False
 
     @cached_property
     def _bundle(self) -> Bundle:
@@ -52,7 +55,7 @@ class TensorflowModel:
             raise InvalidModelError(
                 "the graph has variables, but a .pb file by itself has no values for them",
                 where=str(self.path),
-                fix="Give the SavedModel folder, or freeze the graph first",
+                fix="Name the checkpoint with --weights, give the SavedModel folder, or freeze the graph first",
             )
         return Bundle(self.prefix)
 
@@ -136,8 +139,11 @@ def _assigned(
             yield variable.partition(":")[0], keys[index]
 
 
-def read_model(path: Path | str, signature: str = "") -> TensorflowModel:
-    """Open a frozen graph, or a SavedModel by its folder or its `saved_model.pb`."""
+def read_model(path: Path | str, signature: str = "", weights: Path | None = None) -> TensorflowModel:
+    """Open a graph, or a SavedModel by its folder or its `saved_model.pb`.
+
+    The variables of a graph that is not frozen are in a checkpoint: `weights`, or the one beside it.
+    """
     path = Path(path)
     if path.is_dir():
         path = path / "saved_model.pb"
@@ -149,8 +155,12 @@ def read_model(path: Path | str, signature: str = "") -> TensorflowModel:
     try:
         whole = WireMessage.whole(MappedFile(path))
         if is_saved_model(whole):
+            if weights is not None:
+                raise UsageError(
+                    f"--weights '{weights}': a SavedModel has its variables inside", fix="Leave --weights out"
+                )
             return _saved(path, whole, signature)
-        return _frozen(path, read_graph(whole))
+        return _bare(path, read_graph(whole), weights)
     except NpucError as error:
         error.where = error.where or str(path)
         raise
@@ -163,7 +173,31 @@ def is_saved_model(whole: WireMessage) -> bool:
     return False
 
 
-def _frozen(path: Path, graph: GraphDef) -> TensorflowModel:
+_VARIABLES = ("VariableV2", "Variable", "VarHandleOp")
+_CHECKPOINT = ".index"
+"""The end of the name of a checkpoint's table; a checkpoint is called by what is before it."""
+
+
+def _checkpoint(path: Path, weights: Path | None) -> Path | None:
+    """The checkpoint of a graph: what a user names, with or without the end of a file of it, or one of the graph's own name."""
+    if weights is not None:
+        name = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", weights.name)
+        table = weights.with_name(f"{name}{_CHECKPOINT}")
+        if not table.is_file():
+            raise FileMissingError(
+                "there is no such checkpoint",
+                where=str(table),
+                fix="Name it without .index and .data-00000-of-00001",
+            )
+        return weights.with_name(name)
+    for name in (path.stem, f"{path.stem}.ckpt", "model.ckpt"):
+        if path.with_name(f"{name}{_CHECKPOINT}").is_file():
+            return path.with_name(name)
+    return None
+
+
+def _bare(path: Path, graph: GraphDef, weights: Path | None) -> TensorflowModel:
+    """A graph by itself: its placeholders are the inputs, and what nothing reads the outputs."""
     if not graph.nodes:
         raise bad("it has no nodes")
     read = {name.lstrip("^").partition(":")[0] for node in graph.nodes.values() for name in node.inputs}
@@ -173,7 +207,18 @@ def _frozen(path: Path, graph: GraphDef) -> TensorflowModel:
         for node in graph.nodes.values()
         if node.name not in read and node.op not in _UNREAD
     ]
-    return TensorflowModel(path, graph, tuple(inputs), tuple(ends))
+    model = TensorflowModel(path, graph, tuple(inputs), tuple(ends))
+    if weights is not None or any(node.op in _VARIABLES for node in graph.nodes.values()):
+        model.prefix = _checkpoint(path, weights)
+        if model.prefix is not None:
+            model.restore = _restoring(graph)
+            model.notes.append(f"variables were read from the checkpoint '{model.prefix.name}'")
+    return model
+
+
+def _restoring(graph: GraphDef) -> str:
+    """The node that would restore the variables, if the graph has one of the usual name."""
+    return next((name for name in graph.nodes if name.rpartition("/")[2] == "restore_all"), "")
 
 
 def _saved(path: Path, whole: WireMessage, signature: str) -> TensorflowModel:
@@ -202,6 +247,7 @@ def _saved(path: Path, whole: WireMessage, signature: str) -> TensorflowModel:
         _ports(signatures[name], 2),
         restore="" if restore is None else restore.text,
         prefix=path.parent / "variables" / "variables",
+        is_saved_model=True,
     )
     if len(signatures) > 1:
         others = ", ".join(f"'{other}'" for other in sorted(signatures) if other != name)

@@ -14,7 +14,7 @@ from npuc.errors import InvalidModelError
 from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tensorflow.body import Body
 from npuc.frontend.tensorflow.graph import TensorflowNode
-from npuc.frontend.tensorflow.loops import decided, leave
+from npuc.frontend.tensorflow.loops import chosen_branch, decided, leave
 from npuc.frontend.tensorflow.meaning import DEAD, Dead, Meaning, Text, Variable, tensor
 from npuc.frontend.tensorflow.tensors import STRING
 from npuc.frontend.tensorflow.walker import Walker, structure
@@ -43,7 +43,7 @@ def _placeholder(
 def _variable(
     walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]
 ) -> Sequence[Meaning]:
-    """A variable, with its value from the checkpoint of a SavedModel."""
+    """A variable, with its value from the checkpoint of a SavedModel, or from one beside a graph."""
     return [Variable(node)]
 
 
@@ -156,6 +156,13 @@ def _if(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meani
     """One of two functions; the condition must be constant."""
     name = "then_branch" if decided(inputs[0], node) else "else_branch"
     return _call(walker, body, node, node.function(name), inputs[1:])
+
+
+@structure("Case", "StatelessCase")
+def _case(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+    """One of several functions; its number must be constant."""
+    branches = node.functions("branches")
+    return _call(walker, body, node, branches[chosen_branch(inputs[0], node, len(branches))], inputs[1:])
 
 
 @structure("While", "StatelessWhile")

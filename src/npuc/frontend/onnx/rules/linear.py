@@ -30,7 +30,8 @@ def matmul(ctx: NodeContext) -> Outcome:
     return out if tuple(shape) == shape_of(out) else ctx.emit(top.Reshape, out, shape=tuple(shape)).y
 
 
-def _scaled(ctx: NodeContext, value: Value, factor: float, what: str) -> Value:
+def scaled(ctx: NodeContext, value: Value, factor: float, what: str) -> Value:
+    """A value times a number; the value itself if that is 1."""
     if factor == 1.0:
         return value
     return ctx.emit(top.Mul, value, ctx.literal(np.array(factor, dtype_of(value.type).numpy), what)).y
@@ -46,11 +47,11 @@ def gemm(ctx: NodeContext) -> Outcome:
     a, b = ctx.operand(0), ctx.operand(1)
     if node.flag("transA"):
         a = ctx.emit(top.Permute, a, order=(1, 0)).y
-    a = _scaled(ctx, a, alpha, "alpha")
+    a = scaled(ctx, a, alpha, "alpha")
     columns = shape_of(b)[0 if node.flag("transB") else 1] if len(shape_of(b)) == 2 else -1
     addend = ctx.optional(2)
     if addend is not None:
-        addend = _scaled(ctx, addend, beta, "beta")
+        addend = scaled(ctx, addend, beta, "beta")
         if shape_of(addend) == (1, columns):
             addend = ctx.emit(top.Reshape, addend, shape=(columns,)).y
     inside = addend is not None and shape_of(addend) == (columns,)
