@@ -14,10 +14,12 @@ from npuc.program.file import load_entries
 
 @pytest.fixture
 def program(npuc: Any, root: Path, here: Path) -> Path:
-    """`both.npu`: the digits for one image and for two, of different schedules."""
+    """`both.npu`: the digits for one image and for two, of one calibration."""
+    digits = root / "examples/digits.onnx"
+    assert npuc("calibrate", digits, "--random", "--max-count", 2, "-o", "digits.cali", "-q").status == 0
     for rows in (1, 2):
         done = npuc(
-            "compile", root / "examples/digits.onnx", "--target", "edge-1t", "--random", "-O1", "-q",
+            "compile", digits, "--target", "edge-1t", "--table", "digits.cali", "-O1", "-q",
             "--input-shape", f"{rows},1,8,8", "-o", f"digits{rows}.npu",
         )  # fmt: skip
         assert done.status == 0, done.err

@@ -142,7 +142,7 @@ def test_fix_neurons(tmp_path: Path, text: bool) -> None:
     np.testing.assert_array_equal(FloatEngine(graph).run({"x": IMAGE})["out"], fixed(expected, 4))
     # The check of the import runs the original: ONNX Runtime with a kernel for the op that it does not know.
     report = check_model(path, graph, ImportOptions())
-    assert all(entry.cosine > 0.99999 for entry in report.tensors)
+    assert report.passed and not report.impossible
 
 
 def test_fix_neurons_are_quantization_that_is_kept(tmp_path: Path) -> None:

@@ -8,11 +8,50 @@ import numpy as np
 import pytest
 
 from npuc.arrays import Array
+from npuc.calib.sources import random_data
+from npuc.codegen.compile_model import compile_model
 from npuc.errors import FileFormatError, InputDataError, UsageError
+from npuc.flow import network_to_quantize, quantize_network, ranges_from, schemes_of
+from npuc.frontend.options import ImportOptions
+from npuc.ir import Graph
 from npuc.program.combine import combine
 from npuc.program.file import save_compiled
 from npuc.program.model import CompiledModel
 from npuc.runtime import Pool, Runner
+from npuc.sim import Simulator
+from npuc.target import load_target
+
+TARGET = load_target("edge-1t")
+
+
+@pytest.fixture(scope="module")
+def model(root: Path) -> CompiledModel:
+    """The digits for one image."""
+    return compile_model(quantized(root, 1), TARGET, level=1, name="digits")
+
+
+@pytest.fixture(scope="module")
+def batched(root: Path) -> CompiledModel:
+    """The same for four images at a time, with the same ranges: else its weights would be others."""
+    return compile_model(quantized(root, 4), TARGET, level=1)
+
+
+def quantized(root: Path, batch: int) -> Graph:
+    single, graph = (
+        network_to_quantize(
+            root / "examples/digits.onnx", ImportOptions(input_shapes={"image": (rows, 1, 8, 8)})
+        )
+        for rows in (1, batch)
+    )
+    ranges = ranges_from(single, random_data(single, 4, 0), schemes_of(single, None, TARGET), "max")
+    return quantize_network(graph, ranges, None, TARGET).graph
+
+
+@pytest.fixture(scope="module")
+def expected(model: CompiledModel, images: Array) -> Array:
+    """The outputs of the first images, by the simulator alone."""
+    simulator = Simulator(model)
+    return np.concatenate([simulator.run({"image": image[None]})["logits"] for image in images[:8]])
 
 
 @pytest.fixture(scope="module")

@@ -37,11 +37,12 @@ def input_shape(
     given: Sequence[int] | None,
     notes: list[str],
     *,
-    replace_fixed: bool = False,
+    replaced: list[str] | None = None,
 ) -> tuple[int, ...]:
     """The static shape of an input: as given, or as declared with a batch of 1 where that is open (-1).
 
-    Sizes that the model fixes may be given only with `replace_fixed`, for formats whose layers find their shapes anew.
+    Sizes that the model fixes may be given only with `replaced`, which is told of them: for formats whose layers find their
+    shapes anew.
     """
     if given is not None:
         shape = tuple(given)
@@ -50,13 +51,12 @@ def input_shape(
         for axis, (old, new) in enumerate(zip(declared or (), shape, strict=False)):
             if old in (-1, new) or not axis:
                 continue
-            if replace_fixed:
-                notes.append(
-                    f"axis {axis} of the input '{name}' is {old} in the model, and was taken as {new}, as asked"
-                )
+            words = f"axis {axis} of '{name}' is {old} in the model, not {new}"
+            if replaced is not None:
+                replaced.append(words)
             else:
                 raise UsageError(
-                    f"--input-shape: axis {axis} of '{name}' is {old} in the model, not {new}",
+                    f"--input-shape: {words}",
                     fix="Only sizes that the model leaves open can be chosen",
                 )
     elif declared is None:

@@ -40,13 +40,12 @@ class Combined:
 def combine(models: Mapping[str, CompiledModel]) -> Combined:
     """Models for one target as entries, by name, of one program; each computes what it did before."""
     _check(models)
-    first, *_ = models.values()
     pool = _Weights()
     moved: dict[str, CompiledModel] = {}
     shared: dict[str, int] = {}
     for name, model in models.items():
         starts, ends = blocks_of(model)
-        if model is first:
+        if not moved:
             pool.begin(model.weights, starts, ends)
             moved[name], shared[name] = model, 0
             continue

@@ -16,6 +16,7 @@ from npuc.errors import (
     ResourceLimitError,
     UnknownTensorError,
     UnsupportedOpError,
+    UsageError,
 )
 from npuc.frontend.keras.archive import Archive, open_archive
 from npuc.frontend.keras.config import MAX_LAYERS, Call, KerasLayer, Network, Ref, is_model, read_network
@@ -38,7 +39,23 @@ _DEPTH = 32
 def import_keras(path: Path | str, options: ImportOptions | None = None) -> Graph:
     """Import a `.keras` or `.h5` model; the result is verified, not yet canonical."""
     options = options or ImportOptions()
-    return guarded(path, lambda: _KerasImporter(open_archive(path, options.weights), options).run())
+    return guarded(path, lambda: _imported(_KerasImporter(open_archive(path, options.weights), options)))
+
+
+def _imported(importer: _KerasImporter) -> Graph:
+    """The graph; where sizes that the file fixes were replaced and the layers do not take them, that is told first."""
+    try:
+        graph = importer.run()
+    except InvalidModelError as error:
+        if not importer.replaced:
+            raise
+        raise UsageError(
+            f"--input-shape: {importer.replaced[0]}, and its layers do not take that: {error.message}",
+            where=error.where,
+            fix="Give sizes that all layers take, or leave the option out",
+        ) from error
+    graph.notes.extend(f"{words}, as asked" for words in importer.replaced)
+    return graph
 
 
 @dataclass
@@ -63,6 +80,8 @@ class _KerasImporter:
         self.known: dict[str, LayoutTensor] = {}
         """Everything that was made, by the names that users know."""
         self.notes: list[str] = []
+        self.replaced: list[str] = []
+        """Sizes that the file fixes and --input-shape replaces, in words."""
         self.unknown: list[str] = []
         self.calls = 0
         self.inner: dict[int, Network] = {}
@@ -97,7 +116,9 @@ class _KerasImporter:
             given_shape = self.options.input_shapes.get(name)
             layer = self.network.layers.get(name)
             if layer is not None and layer.kind == "InputLayer":
-                shape = input_shape(name, declared_shape(layer), given_shape, self.notes, replace_fixed=True)
+                shape = input_shape(
+                    name, declared_shape(layer), given_shape, self.notes, replaced=self.replaced
+                )
                 types.append((shape, input_type(layer)))
             else:
                 # A cut with a shape of its own needs no look at what lies before it, which may be none of npuc's business.
