@@ -1,4 +1,4 @@
-/* Entries from C: c_entries PROGRAM INPUT EXPECTED ROWS, of a program with the entries "single" and "batch". */
+/* Entries from C: c_entries PROGRAM INPUT BATCH SINGLE ROWS: an input of "batch", its output, and the outputs of "single" row by row. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,11 +26,12 @@ static size_t read_all(const char *path, void **data)
 
 int main(int count, char **words)
 {
-    void *input, *expected;
+    void *input, *expected, *by_row;
     npu_model *model, *batch, *again, *single;
-    CHECK(count == 5);
-    const int64_t rows = atoi(words[4]);
+    CHECK(count == 6);
+    const int64_t rows = atoi(words[5]);
     const size_t input_size = read_all(words[2], &input), output_size = read_all(words[3], &expected);
+    CHECK(read_all(words[4], &by_row) == output_size);
     CHECK(npu_load(words[1], &model) == NPU_OK);
     CHECK(npu_entry_count(model) == 2 && !strcmp(npu_entry_name(model, 0), "single") && !strcmp(npu_entry_name(model, 1), "batch"));
     CHECK(!strcmp(npu_entry_name(model, 2), "") && !strcmp(npu_entry_name(model, -1), "") && npu_entry_count(NULL) == 0);
@@ -59,7 +60,7 @@ int main(int count, char **words)
         void *to[] = {got + output_size + (size_t)row * output_size / (size_t)rows};
         CHECK(npu_run(single, place, to) == NPU_OK);
     }
-    CHECK(memcmp(got + output_size, expected, output_size) == 0);
+    CHECK(memcmp(got + output_size, by_row, output_size) == 0);
     npu_job *job;
     CHECK(npu_submit(batch, inputs, outputs, &job) == NPU_OK);
     npu_free(batch); /* the program's, and so nothing happens */
@@ -69,5 +70,6 @@ int main(int count, char **words)
     free(got);
     free(input);
     free(expected);
+    free(by_row);
     return 0;
 }

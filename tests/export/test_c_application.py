@@ -218,13 +218,18 @@ def test_entries_of_a_program(checked: Path, digits: CompiledModel, root: Path, 
     save_compiled(combine({"single": digits, "batch": batch}).entries, tmp_path / "both.npu")
     image = np.random.default_rng(1).uniform(-1, 1, (3, 1, 8, 8)).astype(np.float32)
     image.tofile(tmp_path / "input.bin")
-    Simulator(batch).run({"image": image})["logits"].astype(np.float32).tofile(tmp_path / "output.bin")
+    Simulator(batch).run({"image": image})["logits"].tofile(tmp_path / "batch.bin")
+    single = Simulator(digits)
+    rows = [single.run({"image": image[row : row + 1]})["logits"] for row in range(3)]
+    np.concatenate(rows).tofile(tmp_path / "single.bin")
     objects = sorted(map(str, (checked / "build/runtime/src").glob("*.o")))
     command = ["gcc", "-std=c11", *STRICT.split(), *CHECKS.split(), f"-I{root / 'native/include'}"]
     command += [str(HERE / "c_entries.c"), *objects, "-lm", "-lpthread", "-o", str(tmp_path / "c_entries")]
     done = subprocess.run(command, capture_output=True, text=True, env=surroundings())
     assert done.returncode == 0, done.stderr[-3000:]
-    status, said = run(tmp_path, "both.npu", "input.bin", "output.bin", "3", program="./c_entries")
+    status, said = run(
+        tmp_path, "both.npu", "input.bin", "batch.bin", "single.bin", "3", program="./c_entries"
+    )
     assert status == 0, said
 
 
