@@ -25,6 +25,7 @@ def only_subgraph(model: CompiledModel, name: str) -> CompiledModel:
                 inputs=part.inputs,
                 outputs=part.outputs,
                 debug=b"",
+                states=(),
             )
     known = [part.name for part in model.subgraphs if not isinstance(part, HostConversion)]
     raise UsageError(
