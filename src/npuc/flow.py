@@ -71,6 +71,7 @@ __all__ = [
 Observer = Callable[[PassEvent], None]
 _BETTER = "float serves the outputs better"
 """The reason reported for a layer that the search of a step left in float."""
+_MOVES_STATE = "it moves a state, which keeps its bits so"
 
 
 def import_model(
@@ -387,6 +388,7 @@ def _outcome(
 
     `configured` names the layers that the configuration makes integer; a step's search may have left some of them float.
     """
+    from npuc.ir.states import moves_of_states
     from npuc.partition import to_keep_float
     from npuc.quant.report import outcome
 
@@ -396,6 +398,7 @@ def _outcome(
         if op.results and (name := result_names(op)[0]) in configured and scheme_of(op) is None
         if name not in integers.float_reasons
     }
+    reasons |= {result_names(op)[0]: _MOVES_STATE for op in moves_of_states(source)}
     if target is not None:
         kept = to_keep_float(source, target, types)
         reasons |= {result_names(op)[0]: fit.reason for op, fit in kept.items()}

@@ -21,7 +21,8 @@ from npuc.program.model import CpuSubgraph, NpuSubgraph
 from npuc.quant import SCHEMES, quantize
 from npuc.runtime import Runner
 from npuc.target import load_target
-from support.networks.backend import machine
+from support.networks.backend import SIZES, machine, recurrent_step
+from support.networks.backend import network as random_network
 from support.programs.c_applications import STRICT, build, run
 from support.programs.equal_modes import check
 
@@ -123,6 +124,22 @@ def test_instructions_have_the_bits_of_graph_mode(cell: str, scheme: str, option
     assert not any(isinstance(part, CpuSubgraph) for part in compilation.model.subgraphs)
     directions = 2 if options.get("direction") == "bidirectional" else 1
     assert opcodes(compilation).count(BY_NAME["recurrent"].opcode) == directions
+
+
+@pytest.mark.parametrize("first", [0, 16])
+def test_random_networks_with_recurrent_layers_give_the_same_bits(first: int) -> None:
+    schemes = sorted(name for name, scheme in SCHEMES.items() if scheme.needs_ranges)
+    compiled = 0
+    for seed in range(first, first + 16):
+        random = np.random.default_rng(seed)
+        graph, ranges = random_network(seed, 5, recurrent_step)
+        integers = quantize(graph, ranges, SCHEMES[schemes[random.integers(len(schemes))]])
+        target = machine(SIZES[random.integers(3, len(SIZES))], *[(1, 0), (2, 0)][seed % 2])
+        try:
+            compiled += check(integers, target, 2) is not None
+        except Exception as error:
+            raise AssertionError(f"network {seed}") from error
+    assert compiled >= 8
 
 
 @pytest.mark.parametrize("cell", GATES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from npuc import lang
 from npuc.arrays import Array
 from npuc.cli.app import run_command
 from npuc.codegen.compile_model import compile_program
+from npuc.engine import FloatEngine
 from npuc.errors import InputDataError, InternalError, UsageError
-from npuc.flow import save_graph, schemes_of
-from npuc.ir import Graph
+from npuc.flow import network_to_quantize, save_graph, schemes_of
+from npuc.frontend.options import ImportOptions
+from npuc.ir import Graph, npu
 from npuc.ir.states import parse_states, set_states
 from npuc.ir.text import parse_graph, print_graph
 from npuc.native import library
@@ -218,3 +221,63 @@ def test_the_c_api_carries_the_same_bits(cell: str, tmp_path: Path) -> None:
         assert c.api.npu_reset(c.model) == 0
     assert c.run([None] * (1 + count), [y, *[None] * count]) != 0  # x is no state
     c.api.npu_free(c.model)
+
+
+def test_a_voice_detector_hears_frames_as_it_hears_the_whole_sound() -> None:
+    spec = find_spec("silero_vad")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("the package silero_vad is not installed (see tests/requirements-models.txt)")
+    file = Path(spec.submodule_search_locations[0]) / "data/silero_vad_16k_sequence.onnx"
+    frames, width = 6, 576
+    graphs = [
+        network_to_quantize(file, ImportOptions(input_shapes={"input": (n, width)})) for n in (frames, 1)
+    ]
+    time = np.arange(frames * width) / 16000
+    sound = np.sin(2 * np.pi * 150 * time) * np.abs(np.sin(9 * time)) * 0.3
+    x = (sound + np.random.default_rng(0).normal(size=time.size) * 0.02).reshape(frames, width)
+    zeros = np.zeros((1, 1, 128), np.float32)
+    runs, last = [], []
+    for graph in graphs:
+        set_states(graph, {"h": "hn", "c": "cn"})
+        count = graph.inputs[0].type.get_shape()[0]  # type: ignore[attr-defined]
+        parts = [x[i : i + count].astype(np.float32) for i in range(0, frames, count)]
+        # The float network, chunk by chunk: the same numbers, and so the same ranges.
+        engine, real, seen = (
+            FloatEngine(graph, fetch=graph.tensor_names(), threads=1),
+            {"hn": zeros, "cn": zeros},
+            [],
+        )
+        for part in parts:
+            given = {"input": part, "h": real["hn"], "c": real["cn"]}
+            real = engine.run(given)
+            seen.append(given | real)
+        last.append(real)
+        ranges = {
+            name: (
+                round(min(float(run[name].min()) for run in seen), 3),
+                round(max(float(run[name].max()) for run in seen), 3),
+            )
+            for name in seen[0]
+        }
+        # The spectrum's squares and their root span more than 16 bits hold: those layers stay float.
+        front = [op for op in graph.ops if op.name in ("top.mul", "top.add", "top.sqrt")]
+        schemes = schemes_of(graph, QuantizationConfig(), EDGE).as_float(front)
+        integers = quantize(graph, ranges, schemes)
+        assert any(isinstance(op, npu.LSTM) for op in integers.ops)
+        done = compile_program(integers, EDGE)
+        assert any(
+            isinstance(op, npu.LSTM)
+            for part in done.partition.parts
+            if part.device == "npu"
+            for op in part.ops
+        )
+        with Runner(done.model) as runner:
+            chunks = [runner.run({"input": part}) for part in parts]
+            runs.append((np.concatenate([chunk["speech_probs"] for chunk in chunks]), runner.states))
+    (whole, states), (by_frame, others) = runs
+    np.testing.assert_array_equal(by_frame, whole)
+    for name, value in states.items():
+        np.testing.assert_array_equal(others[name], value)
+    for name, state in (("hn", "h"), ("cn", "c")):
+        error = np.square(last[0][name] - states[state]).sum() / np.square(last[0][name]).sum()
+        assert error < 0.1

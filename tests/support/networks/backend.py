@@ -332,24 +332,64 @@ def _reduce(b: Builder, x: Value) -> None:
     b.add(top.Reduce, x, kind=b.pick("mean", "sum", "max", "min"), axes=axes, keepdims=b.flag())
 
 
+def recurrent_step(b: Builder, x: Value) -> None:
+    """A recurrent layer over a value, whatever its rank."""
+    shape = shape_of(x)
+    size = int(np.prod(shape))
+    if len(shape) != 3 or size > 4000:
+        inner = b.pick(*(n for n in range(1, 25) if size % n == 0))
+        batch = b.pick(*(n for n in range(1, 4) if size // inner % n == 0))
+        steps = size // inner // batch
+        if steps > 40:
+            return
+        x = b.add(top.Reshape, x, shape=(steps, batch, inner))
+    _, batch, inputs = shape_of(x)
+    kind, gates = b.pick((top.LSTM, 4), (top.LSTM, 4), (top.GRU, 3), (top.RNN, 1))
+    hidden, direction = b.size(12), b.pick("forward", "reverse", "bidirectional")
+    directions = 2 if direction == "bidirectional" else 1
+    states = [b.array(directions, batch, hidden) if b.flag() else None for _ in range(2)]
+    operands: list[Any] = [
+        b.array(directions, gates * hidden, inputs),
+        b.array(directions, gates * hidden, hidden),
+        b.array(directions, 2 * gates * hidden) if b.flag() else None,
+        None,
+        states[0],
+    ]
+    properties: dict[str, Any] = {"clip": b.pick(0.0, 0.0, 0.7)}
+    if kind is top.LSTM:
+        operands += [states[1], b.array(directions, 3 * hidden) if b.flag() else None]
+        properties["input_forget"] = b.flag()
+    elif kind is top.GRU:
+        properties["linear_before_reset"] = b.flag()
+    else:
+        properties["activations"] = b.pick((), ("Relu",) * directions)
+    b.add(kind, x, *operands, hidden=hidden, direction=direction, **properties)
+
+
 _STEPS: tuple[Callable[[Builder, Value], None], ...] = (
     _conv, _conv, _conv, _conv, _matmul, _matmul, _binary, _binary, _unary, _unary, _prelu, _pool, _pool, _pad, _resize,
     _cut, _gather, _concat, _permute, _reshape, _blocks, _repeat, _rows, _reduce,
 )  # fmt: skip
 
 
-def network(seed: int, most_steps: int = 8) -> tuple[Graph, dict[str, tuple[float, float]]]:
-    """A network, and a range for each of its tensors."""
+def network(
+    seed: int, most_steps: int = 8, also: Callable[[Builder, Value], None] | None = None
+) -> tuple[Graph, dict[str, tuple[float, float]]]:
+    """A network, and a range for each of its tensors; `also` is a step that it has among others."""
     b = Builder(seed)
-    for _ in range(int(b.random.integers(2, most_steps + 1))):
+    count = int(b.random.integers(2, most_steps + 1))
+    for step in range(count):
         x = b.value()
         if 0 < int(np.prod(shape_of(x))) <= _MOST and shape_of(x):
-            b.pick(*_STEPS)(b, x)
+            if also is not None and step == count // 2:
+                also(b, x)
+            else:
+                b.pick(*_STEPS)(b, x)
     outputs = [v for v in b.values if v.first_use is None or b.random.integers(6) == 0]
     inputs = list(b.graph.block.args)
     outputs = [v for v in outputs if v not in inputs]
     if not outputs:
-        return network(seed + 1_000_000, most_steps)
+        return network(seed + 1_000_000, most_steps, also)
     b.graph.set_outputs([(f"y{i}", value) for i, value in enumerate(outputs)])
     b.graph.verify()
     ranges = {port.name: (-1.0, 1.0) for port in b.graph.inputs}
