@@ -281,14 +281,10 @@ def _claimed(graph: Graph) -> Graph:
 
 def expanded(graph: Graph) -> Graph:
     """The same network with composite ops that have no integer form replaced by simpler ops."""
-    from npuc.ir import top
+    from npuc.transform.expansions import expansions_of
 
-    has_composite_ops = any(isinstance(op, top.Attention | top.Gather | top.Scale) for op in graph.ops)
-    return (
-        _run(graph, "expand-attention,gather-to-slice,fold-scale,scale-to-conv")
-        if has_composite_ops
-        else graph
-    )
+    passes = expansions_of(graph)
+    return _run(graph, passes) if passes else graph
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,19 @@ def insert(rewriter: PatternRewriter, op: OpT) -> OpT:
     return op
 
 
+def insert_part(
+    rewriter: PatternRewriter,
+    op: Operation,
+    what: str,
+    op_class: type[TopOp],
+    /,
+    *values: SSAValue | Sequence[SSAValue] | None,
+    **properties: Any,
+) -> SSAValue:
+    """Insert an intermediate op of the layer of `op` before it, called `<its result>/<what>`; the (first) result."""
+    return insert(rewriter, op_class.make(*values, loc=derived_location(op, what), **properties)).results[0]
+
+
 def insert_weight(
     graph: Graph, rewriter: PatternRewriter, name: str, array: Array, like: Any = None
 ) -> SSAValue:
@@ -268,6 +281,7 @@ __all__ = [
     "has_one_use",
     "has_relu",
     "insert",
+    "insert_part",
     "insert_weight",
     "is_float",
     "is_output",

@@ -9,6 +9,7 @@ own): integers have convolutions. The canonical form keeps the scale, which othe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -17,24 +18,34 @@ from npuc.ir.dtypes import shape_of
 from npuc.ir.graph import Graph
 from npuc.ir.names import result_names
 from npuc.ir.passes import Pass, PatternRewriter, apply_patterns, register_pass, rewrites
-from npuc.ir.top import Conv, Scale
-from npuc.transform.patterns import GraphPattern, insert_weight, replace
+from npuc.ir.top import Conv, Reshape, Scale
+from npuc.transform.patterns import (
+    GraphPattern,
+    derived_location,
+    insert,
+    insert_part,
+    insert_weight,
+    replace,
+)
 
 
 class AsConvolution(GraphPattern):
-    """scale(x) → conv(x), for images"""
+    """scale(x) → conv(x); what is no image becomes one of a single row"""
 
     @rewrites
     def match_and_rewrite(self, op: Scale, rewriter: PatternRewriter) -> None:
-        """Of an image, with constant factors."""
+        """With constant factors."""
         scale, bias = self.graph.constant(op.scale), self.graph.constant(op.bias)
         shape = shape_of(op.x)
-        if scale is None or bias is None or len(shape) != 4:
+        if scale is None or bias is None or len(shape) < 2 or 0 in shape:
             return
+        x = op.x
+        if len(shape) != 4:
+            x = insert_part(rewriter, op, "image", Reshape, x, shape=(*shape[:2], 1, prod(shape[2:])))
         weight = np.ascontiguousarray(scale).reshape(shape[1], 1, 1, 1)
         kernel = insert_weight(self.graph, rewriter, f"{result_names(op)[0]}/weight", weight)
         conv = Conv.make(
-            op.x,
+            x,
             kernel,
             op.bias,
             strides=(1, 1),
@@ -44,7 +55,11 @@ class AsConvolution(GraphPattern):
             relu=op.relu,
             relu_limit=op.relu_limit,
         )
-        replace(rewriter, op, conv)
+        if len(shape) == 4:
+            replace(rewriter, op, conv)
+            return
+        conv.location = derived_location(op, "2d")  # type: ignore[assignment]
+        replace(rewriter, op, Reshape.make(insert(rewriter, conv).y, shape=shape))
 
 
 @register_pass

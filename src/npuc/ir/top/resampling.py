@@ -29,6 +29,7 @@ COORDINATES = (
     "asymmetric",
     "tf_half_pixel_for_nn",
 )
+_BLENDED = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
 @top_op
@@ -94,6 +95,18 @@ class Resize(TopOp):
                     index = np.ceil(x - 0.5)
             maps.append(np.clip(index, 0, size - 1).astype(np.int64))
         return maps
+
+    @property
+    def is_plain_linear(self) -> bool:
+        """Whether each element is a blend of the two nearest along each axis, at coordinates that integers have a form for."""
+        plain = self.mode == "linear" and not self.antialias and not self.exclude_outside
+        return plain and self.coordinates in _BLENDED
+
+    @property
+    def blends_images(self) -> bool:
+        """Whether it is a plain linear interpolation of height and width."""
+        x = shape_of(self.x)
+        return self.is_plain_linear and len(x) == 4 and self.sizes[:2] == x[:2]
 
 
 @top_op

@@ -201,13 +201,7 @@ def where(op: top.ArgReduce, context: LoweringContext) -> Value:
 def bilinear(op: top.Resize, context: LoweringContext) -> Value:
     """Linear interpolation of height and width."""
     shape = shape_of(op.x)
-    blends = len(shape) == 4 and op.sizes[:2] == shape[:2] and not op.antialias and not op.exclude_outside
-    if not blends or op.coordinates not in (
-        "half_pixel",
-        "pytorch_half_pixel",
-        "align_corners",
-        "asymmetric",
-    ):
+    if not op.blends_images:
         raise NoIntegerForm("it is not a plain interpolation of height and width")
     kind = context.scheme(op).requant
     coordinates, scales = op.coordinates, op.scales

@@ -1,0 +1,61 @@
+"""Which passes a network needs before it is quantized: those that replace ops without an integer form by ops that have one.
+
+They are no part of the canonical form, because the float engine runs the whole ops faster. A network that has none of these ops
+is left as it is. So are, but for attention, gathers of one index and scales, networks that come quantized: they state the types
+of their own tensors, and none of what stands between those of a new composition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from npuc.ir import top
+from npuc.ir.graph import Graph
+from npuc.transform import (
+    constant_indices,
+    cumsum_to_matmul,
+    expand_reduce,
+    expand_resize,
+    fold_depth,
+    pad_to_gather,
+)
+
+Applies = Callable[[Any, Graph], bool]
+
+_PASSES: tuple[tuple[str, tuple[type, ...], Applies], ...] = (
+    ("expand-attention", (top.Attention,), lambda op, graph: True),
+    ("gather-to-slice", (top.Gather,), lambda op, graph: True),
+    ("expand-reduce", (top.Reduce,), lambda op, graph: expand_reduce.is_composite(op)),
+    ("cumsum-to-matmul", (top.CumSum,), lambda op, graph: cumsum_to_matmul.is_product(op)),
+    ("fold-depth", (top.Conv, top.AvgPool, top.MaxPool), lambda op, graph: fold_depth.is_volume(op)),
+    ("expand-resize", (top.Resize,), lambda op, graph: expand_resize.is_composite(op)),
+    ("pad-to-gather", (top.Pad,), lambda op, graph: pad_to_gather.has_gathers(op)),
+    (
+        "constant-indices",
+        (top.Gather, top.GatherElements, top.GatherND, top.ScatterElements, top.ScatterND),
+        constant_indices.is_one_gather,
+    ),
+    ("fold-scale,scale-to-conv", (top.Attention, top.Gather, top.Scale), lambda op, graph: True),
+)
+"""Passes in their order, the kinds of op that they are for, and which of those they replace."""
+_OF_QUANTIZED = ("expand-attention", "gather-to-slice", "fold-scale,scale-to-conv")
+"""Those that networks which come quantized need, too."""
+_MOVING = ("fold-depth", "expand-resize", "cumsum-to-matmul")
+"""Passes whose reshapes and permutes may cancel those of their neighbours."""
+
+
+def expansions_of(graph: Graph) -> str:
+    """The pipeline that replaces the composite ops of a network; empty if it has none."""
+    quantized = any(isinstance(op, top.Quantize | top.Dequantize) for op in graph.ops)
+    needed = [
+        name
+        for name, kinds, applies in _PASSES
+        if not quantized or name in _OF_QUANTIZED
+        if any(isinstance(op, kinds) and applies(op, graph) for op in graph.ops)
+    ]
+    if set(needed) & set(_MOVING):
+        needed += ["merge-reshapes", "remove-identities"]
+    if "constant-indices" in needed:
+        needed.append("fold-constants")
+    return ",".join(needed)
