@@ -170,18 +170,33 @@ class IntegerValues(TypeAssignment):
             self._shared[value, "wide", to] = self.emit(npu.Cast, self.short(value, to), to=wide, name=name).y
         return self._shared[value, "wide", to]
 
-    def shared_weight(self, name: str, array: Array) -> Value:
-        """A constant that equal ones share."""
-        key = (name, array.tobytes())
+    def shared_weight(self, name: str, array: Array, to: QuantType | None = None) -> Value:
+        """A constant that equal ones share, under a quantized type if one is given."""
+        key = (name, array.shape, array.tobytes(), to)
         if key not in self._shared:
             self._given[name] += 1
             count = self._given[name] - 1
-            self._shared[key] = self.weight(f"{name}.{count}" if count else name, array)
+            self._shared[key] = self.weight(f"{name}.{count}" if count else name, array, to)
         return self._shared[key]
 
     def joined(self, value: Value, to: QuantType) -> Value:
         """An operand of a concatenation in the type of the result."""
         return self.integer(value, to)
+
+    def mask(self, value: Value, to: QuantType) -> Value:
+        """An old boolean as integers: 1 where it is true, and 0 elsewhere, of a type whose scale is 1."""
+        array, own = self.constant(value), self._types.get(value)
+        if array is not None:
+            return self.integer(value, to)
+        if own is not None and (value, own) in self._integer:
+            return self.integer(value, to)
+        if (value, to) not in self._integer:
+            real = self.emit(top.Cast, self.real(value), to="f32", name=self.derived(value, "mask")).y
+            name = self.derived(value, "quantized")
+            self._integer[value, to] = self.emit(
+                npu.Quantize, real, to=to, rounding=self.rounding, name=name
+            ).y
+        return self._integer[value, to]
 
     def derived(self, value: Value, what: str) -> str:
         """A name for another form of an old value, given once."""
@@ -239,6 +254,11 @@ class IntegerValues(TypeAssignment):
                 integers, name = self._integer[value, own], f"{value_name(value)}/real"
                 kind = npu.Dequantize if isinstance(own, QuantType) else npu.Cast
                 self._real[value] = self.emit(kind, integers, to=mlir_type("f32"), name=name).y
+                if dtype_of(value.type).name == "i1":
+                    truth = self.emit(
+                        top.Cast, self._real[value], to="i1", name=self.derived(value, "truth")
+                    ).y
+                    self._real[value] = truth
         return self._real[value]
 
     def _block_rounded(self, value: Value, axis: int, kind: str) -> Value:

@@ -21,7 +21,7 @@ from npuc.ir.dtypes import QuantType, mlir_type, quant_of
 from npuc.quant.fixed import fixed_output
 from npuc.quant.layer_schemes import LayerSchemes, SchemeOf
 from npuc.quant.lower import LoweringContext
-from npuc.quant.lowering.registry import NoIntegerForm
+from npuc.quant.lowering.registry import NoIntegerForm, find_types
 from npuc.quant.parameters import bias_fits
 from npuc.quant.scheme import SCHEMES, Scheme
 from npuc.quant.target_encoding import TargetEncoding
@@ -151,10 +151,18 @@ class _Lowering(LoweringContext):
                 kind = self._types.get(op.operands[0])
                 self._scheme[op] = replace(scheme, activation=kind.dtype.name) if kind else scheme
                 self._scheme[op] = self._without_fixed_output(op, self._scheme[op])
+                self._type_booleans(op)
                 if self._is_wide(op):
                     self._scheme[op] = replace(
                         scheme, activation="i16", weight="i16", weight_scales=Scales.SYMMETRIC
                     )
+
+    def _type_booleans(self, op: TopOp) -> None:
+        """The file states no types of booleans: they are those of the op's own rule."""
+        types = find_types(op)
+        if types is not None and dtype_of(op.results[0].type).name == "i1":
+            given = zip(op.results, types(op, self), strict=True)
+            self._types.update({value: kind for value, kind in given if kind is not None})
 
     def _without_fixed_output(self, op: TopOp, scheme: Scheme | None) -> Scheme | None:
         """The scheme of an op whose output scale TFLite fixes (softmax): another requantization kind if the target has

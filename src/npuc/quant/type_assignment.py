@@ -26,6 +26,7 @@ from npuc.quant.lowering.registry import (
     find_rule,
     find_types,
     keeps_type,
+    real_operands,
 )
 from npuc.quant.parameters import (
     activation_type,
@@ -188,7 +189,7 @@ class TypeAssignment:
 
     def _may_lower(self, op: TopOp) -> bool:
         results = () if find_types(op) else op.results
-        real = all(is_real(value) for value in (*results, *op.operands[:1]))
+        real = all(is_real(value) for value in (*results, *real_operands(op)))
         return real and find_rule(op) is not None
 
     def ranged_type(self, value: Value, scheme: Scheme) -> QuantType:

@@ -17,7 +17,8 @@ from npuc.quant.lowering.scaling import flat, require_multipliers
 from npuc.quant.parameters import output_limits
 
 
-def _add_properties(scaling: AddScaling) -> dict[str, Any]:
+def add_properties(scaling: AddScaling) -> dict[str, Any]:
+    """The numbers of a sum as properties of its op."""
     integers = (scaling.left, scaling.multiplier_a, scaling.shift_a, scaling.multiplier_b, scaling.shift_b)
     return {
         "parameters": (*integers, scaling.multiplier, scaling.shift),
@@ -46,7 +47,7 @@ def add(op: Any, context: LoweringContext) -> Value:
     kind: type[NpuOp] = npu.Add if isinstance(op, top.Add) else npu.Sub
     lo, hi = output_limits(y, op.relu, op.relu_limit, narrow=scheme.narrow_activations)
     total: Value = context.emit(
-        kind, a, b, to=y, kind=scheme.requant, lo=lo, hi=hi, loc=op.location, **_add_properties(scaling)
+        kind, a, b, to=y, kind=scheme.requant, lo=lo, hi=hi, loc=op.location, **add_properties(scaling)
     ).y
     return total
 

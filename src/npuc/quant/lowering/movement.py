@@ -41,12 +41,10 @@ def pad(op: top.Pad, context: LoweringContext) -> list[Value]:
 
 @lowers(top.Gather, same_type=True)
 def gather(op: top.Gather, context: LoweringContext) -> Value:
-    """Integers chosen by constant indices."""
+    """Integers chosen by indices, which may be known at run time only."""
     indices = context.constant(op.indices)
-    if indices is None:
-        raise NoIntegerForm("its indices are computed at run time")
     size = shape_of(op.x)[op.axis]
-    if indices.size and not -size <= indices.min() <= indices.max() < size:
+    if indices is not None and indices.size and not -size <= indices.min() <= indices.max() < size:
         raise NoIntegerForm(f"an index is not in -{size}..{size - 1}")
     gathered: Value = context.emit(
         top.Gather, context.integer(op.x), context.real(op.indices), axis=op.axis, loc=op.location

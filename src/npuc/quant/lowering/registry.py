@@ -6,7 +6,7 @@ A rule gets the op and a `LoweringContext` and returns the value that stands for
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ class Entry:
     rule: Rule
     same_type: Callable[[Any], bool] | None = None
     types: Types | None = None
+    reals: Callable[[Any], Sequence[Value]] | None = None
 
 
 RULES: Registry[type[TopOp], Entry] = Registry("an integer form of the op", provider="npuc.quant.lowering")
@@ -50,17 +51,19 @@ def lowers(
     *ops: type[TopOp],
     same_type: bool | Callable[[Any], bool] = False,
     types: Types | None = None,
+    reals: Callable[[Any], Sequence[Value]] | None = None,
     replace: bool = False,
 ) -> Callable[[Rule], Rule]:
     """Register a rule.
 
     `same_type` ops, all or those that it is true for, give their result the type of their first operand. `types` gives the
-    types of the results where ranges alone do not; None is a result that is not quantized.
+    types of the results where ranges alone do not; None is a result that is not quantized. `reals` gives the operands that
+    have to be float32; without it, it is the first.
     """
     keeps = same_type if callable(same_type) else (lambda _: True) if same_type else None
 
     def register(function: Rule) -> Rule:
-        RULES.add(ops, Entry(function, keeps, types), replace=replace)
+        RULES.add(ops, Entry(function, keeps, types, reals), replace=replace)
         return function
 
     return register
@@ -92,6 +95,14 @@ def may_keep_type(op: type) -> bool:
     """True if some ops of a class have the type of their first operand."""
     entry = RULES.get(op)
     return entry is not None and entry.same_type is not None
+
+
+def real_operands(op: Any) -> Sequence[Value]:
+    """The operands of an op that have to be float32 for its rule."""
+    entry = RULES.get(type(op))
+    if entry is None or entry.reals is None:
+        return tuple(op.operands[:1])
+    return entry.reals(op)
 
 
 def find_types(op: object) -> Types | None:

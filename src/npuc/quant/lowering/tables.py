@@ -9,6 +9,7 @@ import numpy as np
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import mul_parameters, requant_parameters, round_away
 from npuc.arithmetic.tflite import function_table, prelu_table
+from npuc.arrays import Array
 from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
@@ -17,11 +18,26 @@ from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.lowering.scaling import flat
 from npuc.quant.parameters import quantize_array
+from npuc.quant.scheme import Scheme
 
 
 def _require_entries(there: int, needed: int) -> None:
     if there < needed:
         raise NoIntegerForm(f"its table needs {needed} entries, and one may have {there}")
+
+
+def table_codes(x: QuantType, scheme: Scheme, continuous: bool = True) -> Array:
+    """The integers that a table of a function of `x` has entries for."""
+    least, most = x.dtype.limits
+    if x.dtype.itemsize == 1:
+        _require_entries(scheme.table_entries, 256)
+        return np.arange(least, most + 1)
+    if x.dtype.name != "i16":
+        raise NoIntegerForm(f"there are no tables for {x.dtype.name}")
+    if not continuous:
+        raise NoIntegerForm("it jumps, and a table for 16 bits is interpolated")
+    _require_entries(scheme.wide_table_entries, 513)
+    return np.minimum(np.arange(513) * 128 + least, most + 1)
 
 
 @lowers(*(kind for kind in FUNCTIONS if kind not in (top.SiLU, top.Relu, top.Clip)))
@@ -33,17 +49,7 @@ def table(op: TopOp, context: LoweringContext) -> Value:
 def _table(op: TopOp, context: LoweringContext) -> Value:
     x, y = context.type_of(op.operands[0]), context.type_of(op.results[0])
     scheme = context.scheme(op)
-    least, most = x.dtype.limits
-    if x.dtype.itemsize == 1:
-        _require_entries(scheme.table_entries, 256)
-        codes = np.arange(least, most + 1)
-    elif x.dtype.name == "i16":
-        if not FUNCTIONS[type(op)].continuous:
-            raise NoIntegerForm("it jumps, and a table for 16 bits is interpolated")
-        _require_entries(scheme.wide_table_entries, 513)
-        codes = np.minimum(np.arange(513) * 128 + least, most + 1)
-    else:
-        raise NoIntegerForm(f"there are no tables for {x.dtype.name}")
+    codes = table_codes(x, scheme, FUNCTIONS[type(op)].continuous)
     if x.dtype.itemsize != y.dtype.itemsize:
         raise NoIntegerForm(f"its operand is {x.dtype.name} and its result {y.dtype.name}")
     function, constants = function_of(op)

@@ -1,0 +1,87 @@
+"""A quotient of two tensors: the reciprocal of the divisor by a table, and a product.
+
+The steps of the reciprocal are those of its largest values, so what is divided by larger divisors loses precision. The error of a
+quotient is at most |a| times half a step of the reciprocal, below 1/250 of the largest quotient in 8 bits, if divisors lie within
+a factor; beyond it the op stays float.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuc.arithmetic.requantization import mul_parameters
+from npuc.ir import Value, npu, top, value_name
+from npuc.quant.lower import LoweringContext
+from npuc.quant.lowering.registry import NoIntegerForm, lowers
+from npuc.quant.lowering.scaling import flat, require_multipliers
+from npuc.quant.lowering.tables import table_codes
+from npuc.quant.parameters import activation_type, output_limits, quantize_array
+
+_WIDEST = {1: 64.0, 2: 16.0}
+"""By the bytes of a divisor: how many times its least magnitude its greatest may be. Tables for 16 bits are interpolated, which
+needs more of them between zero and the least."""
+
+
+@lowers(top.Div)
+def div(op: top.Div, context: LoweringContext) -> Value:
+    """By the reciprocal."""
+    scheme, a, b, y = (
+        context.scheme(op),
+        context.type_of(op.a),
+        context.type_of(op.b),
+        context.type_of(op.y),
+    )
+    low, high = _range(op.b, context)
+    least, most = sorted((abs(low), abs(high)))
+    if low * high <= 0 or most > least * _WIDEST[b.dtype.itemsize]:
+        raise NoIntegerForm(
+            f"its divisor is between {low:.3g} and {high:.3g}, and a reciprocal of {8 * b.dtype.itemsize} bits "
+            f"serves divisors of one sign within a factor of {_WIDEST[b.dtype.itemsize]:g}"
+        )
+    ends = sorted((0.0, 1 / (least if low > 0 else -least)))
+    reciprocal = activation_type(ends[0], ends[1], scheme)
+    real = b.scale * (table_codes(b, scheme) - b.zero_point).astype(np.float64)
+    # Divisors nearer to zero than any that was seen, and zero, count as the least that was.
+    bounded = np.clip(real, least, None) if low > 0 else np.clip(real, None, -least)
+    name = context.derived(op.y, "reciprocal")
+    inverse = context.emit(
+        npu.Table,
+        context.integer(op.b),
+        context.weight(
+            f"{name}/table", quantize_array(1 / bounded, reciprocal, narrow=scheme.narrow_activations)
+        ),
+        to=reciprocal,
+        function="reciprocal",
+        name=name,
+    ).y
+    try:
+        scaling = mul_parameters(scheme.requant, a.scale, reciprocal.scale, y.scale, **scheme.stage)
+    except ValueError as error:
+        raise NoIntegerForm(str(error)) from error
+    require_multipliers(scaling, a.scale * reciprocal.scale * 2.0 ** (16 * b.dtype.itemsize) / y.scale)
+    lo, hi = output_limits(y, narrow=scheme.narrow_activations)
+    quotient: Value = context.emit(
+        npu.Mul,
+        context.integer(op.a),
+        inverse,
+        to=y,
+        kind=scheme.requant,
+        lo=lo,
+        hi=hi,
+        loc=op.location,
+        **flat(scaling),
+    ).y
+    return quotient
+
+
+def _range(value: Value, context: LoweringContext) -> tuple[float, float]:
+    """The least and the greatest value that a divisor is known to have."""
+    array = context.constant(value)
+    if array is not None:
+        return (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+    entry: Any = context.ranges.get(value_name(value))
+    if entry is None:
+        raise NoIntegerForm("the range of its divisor is not known")
+    return (entry[0], entry[1]) if isinstance(entry, tuple) else (entry.min, entry.max)
