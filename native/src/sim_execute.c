@@ -141,6 +141,15 @@ static npuc_status fill(const job *j)
     return NPUC_OK;
 }
 
+/* An index, which counts from the end if it is negative; -1 if it is none. */
+static int64_t index_at(const job *j, const npuc_i_gather *r, int64_t i)
+{
+    int32_t index;
+    memcpy(&index, j->local + r->index + i * 4, 4);
+    const int64_t place = index < 0 ? (int64_t)index + r->x_size : index;
+    return place < (int64_t)r->x_size ? place : -1;
+}
+
 static npuc_status gather(const job *j)
 {
     const npuc_i_gather *r = &j->d->record.gather;
@@ -149,17 +158,14 @@ static npuc_status gather(const job *j)
     uint8_t *scratch = npuc_buffer_get(&j->shop->scratch, bytes), *to = scratch;
     if (!scratch) return no_memory(j);
     for (int64_t i = 0; i < (int64_t)r->y_size; i++) {
+        if (index_at(j, r, i) >= 0) continue;
         int32_t index;
         memcpy(&index, j->local + r->index + i * 4, 4);
-        if (index < 0 || (uint32_t)index >= r->x_size)
-            return npuc_sim_fail(j->error, "index %lld is %d, and x has %u", (long long)i, index, r->x_size);
+        return npuc_sim_fail(j->error, "index %lld is %d, and x has %u", (long long)i, index, r->x_size);
     }
     for (int64_t o = 0; o < (int64_t)r->outer; o++, x += block * r->x_size)
-        for (int64_t i = 0; i < (int64_t)r->y_size; i++, to += block) {
-            int32_t index;
-            memcpy(&index, j->local + r->index + i * 4, 4);
-            memcpy(to, x + index * block, (size_t)block);
-        }
+        for (int64_t i = 0; i < (int64_t)r->y_size; i++, to += block)
+            memcpy(to, x + index_at(j, r, i) * block, (size_t)block);
     memcpy(j->local + r->y, scratch, (size_t)bytes);
     return NPUC_OK;
 }

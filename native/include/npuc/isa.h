@@ -262,7 +262,7 @@ typedef struct npuc_i_gather {
     npuc_head head;
     uint32_t x; /* (outer, x_size, inner) */
     uint32_t y; /* (outer, y_size, inner) */
-    uint32_t index; /* i32[y_size] */
+    uint32_t index; /* i32[y_size]; negative ones count from the end */
     uint8_t bytes; /* of an element: 1, 2, 4 or 8 */
     uint32_t outer;
     uint32_t x_size;

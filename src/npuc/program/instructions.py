@@ -472,7 +472,7 @@ class Gather(TypedInstruction):
     y: Address
     """(outer, y_size, inner)."""
     index: Address
-    """i32[y_size]."""
+    """i32[y_size]; negative ones count from the end."""
     bytes: int
     """Of an element: 1, 2, 4 or 8."""
     outer: int

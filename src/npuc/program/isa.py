@@ -344,7 +344,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         (
             _address("x", "(outer, x_size, inner)"),
             _address("y", "(outer, y_size, inner)"),
-            _address("index", "i32[y_size]"),
+            _address("index", "i32[y_size]; negative ones count from the end"),
             _u1("bytes", "of an element: 1, 2, 4 or 8"),
             _u4("outer", ""),
             _u4("x_size", ""),

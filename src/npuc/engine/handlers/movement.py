@@ -85,10 +85,9 @@ def split(op: top.Split, graph: Graph, threads: int) -> Step:
 
 @handles(top.Gather, only_integer=True)
 def gather(op: top.Gather, graph: Graph, threads: int) -> Step:
-    """Slices by constant indices."""
-    axis, indices = op.axis, graph.constant(op.indices)
-    assert indices is not None
-    return lambda arrays: [np.take(arrays[0], indices, axis=axis)]
+    """Slices by indices."""
+    axis = op.axis
+    return lambda arrays: [np.take(arrays[0], arrays[1], axis=axis)]
 
 
 @handles(top.Concat, only_integer=True, floats=always, recordable=True)

@@ -468,13 +468,90 @@ class GatherOp(LayerOp):
         return [InstructionTemplate(instruction, reads, (("out0", 0, y.size),))]
 
 
+@dataclass(frozen=True)
+class LookupOp(LayerOp):
+    """Slices along an axis, by indices that are known at run time: rows of a table of constants, or of an activation."""
+
+    x: Tensor
+    index: Tensor
+    y: Tensor
+    axis: int
+    table: Constants
+    """`table`: the operand, if it is a constant."""
+
+    @property
+    def shared_constants(self) -> Constants:
+        """The table."""
+        return self.table
+
+    @cached_property
+    def count(self) -> int:
+        """Indices."""
+        return prod(self.index.shape)
+
+    def scratch(self, rows: Rows) -> int:
+        """The indices with 32 bits, if they come with 64."""
+        return aligned(4 * self.count) if self.index.itemsize == 8 else 0
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """A gather; before it, of 64-bit indices, a copy of their lower halves."""
+        x, y = self.x, self.y
+        at = x.order.index(self.axis)
+        slot = "in0" if self.table else "in1"
+        templates, index = [], Place(slot)
+        if self.index.itemsize == 8:
+            words = Copy(
+                x=Place(slot),
+                y=Place("scratch"),
+                bytes=4,
+                size=(1, 1, 1, 1, 1, self.count),
+                x_stride=(0, 0, 0, 0, 0, 2),
+                y_stride=(0, 0, 0, 0, 0, 1),
+            )
+            reads, writes = (slot, 0, self.index.size), ("scratch", 0, 4 * self.count)
+            templates.append(InstructionTemplate(words, (reads,), (writes,)))
+            slot, index = "scratch", Place("scratch")
+        chosen = Gather(
+            x=Place("const" if self.table else "in0"),
+            y=Place("out0"),
+            index=index,
+            bytes=x.itemsize,
+            outer=prod(x.memory_shape[:at]),
+            x_size=x.shape[self.axis],
+            y_size=self.count,
+            inner=prod(x.memory_shape[at + 1 :]),
+        )
+        source = ("const", 0, self.table.size) if self.table else ("in0", 0, x.size)
+        reads = (slot, 0, 4 * self.count)
+        templates.append(InstructionTemplate(chosen, (source, reads), (("out0", 0, y.size),)))
+        return templates
+
+
+def _lookup(op: top.Gather, graph: Graph, tensor: Tensors) -> Layer:
+    """A gather by indices that are known at run time."""
+    x, index, y = tensor(op.x), tensor(op.indices), tensor(op.y)
+    axis = op.axis % len(x.shape)
+    if index.dtype not in ("i32", "i64"):
+        raise NotHere(f"its indices are of type {index.dtype}")
+    flat = len(index.shape) == 1 or not (x.channels_last or y.channels_last or index.channels_last)
+    if not flat:
+        raise NotHere("its indices have several axes, and its elements lie as images do")
+    array = graph.constant(op.x)
+    table = Constants() if array is None else Constants({"table": array.transpose(x.order)})
+    computed = LookupOp(x, index, y, axis, table)
+    inputs = (index,) if table else (x, index)
+    return Layer(y.name, "gather", inputs, (y,), computed, source=op)
+
+
 @layers_as(top.Gather)
 def gather(op: top.Gather, graph: Graph, tensor: Tensors) -> Layer:
     """One slice as a copy; several, where the axis keeps its place, by their indices."""
     x, y = tensor(op.x), tensor(op.y)
     indices, axis = graph.constant(op.indices), op.axis % len(x.shape)
-    if indices is None or not indices.size:
-        raise NotHere("its indices are computed at run time")
+    if indices is None:
+        return _lookup(op, graph, tensor)
+    if not indices.size:
+        raise NotHere("it has no indices")
     chosen = [int(index) % x.shape[axis] for index in indices.reshape(-1)]
     if indices.ndim == 0:
         strides, mine = memory_strides(x), memory_strides(y)
