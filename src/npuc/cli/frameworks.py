@@ -19,15 +19,25 @@ from npuc.ir.definition import TOP_OPS, TopOp
 
 REWRITTEN: Mapping[type[TopOp], str] = {
     top.Attention: "as matrix products and a softmax",
-    top.BatchNorm: "as part of the layer before it, or as a product and a sum",
-    top.Scale: "as part of the layer before it, or as a product and a sum",
-    top.Div: "as a product with the reciprocal",
+    top.BatchNorm: "as part of the layer before it, or as a depthwise convolution",
+    top.Scale: "as part of the layer before it, or as a depthwise convolution",
+    top.CumSum: "as a product with a triangle of ones, up to 1,024 elements",
     top.Pow: "if the exponent is constant, as a table or a product",
 }
 """Ops that have no integer form of their own, and what they become on the way to integers."""
 PARTLY: Mapping[type[TopOp], str] = {
     top.ArgReduce: "where what follows takes integers",
-    top.Gather: "of constant indices",
+    top.Cast: "from booleans that are computed there",
+    top.Compare: "where what it compares is computed there",
+    top.Div: "where divisors have one sign, and the largest is at most 64 times the smallest",
+    top.GatherElements: "at constant indices",
+    top.GatherND: "at constant indices",
+    top.Logical: "where its booleans are computed there",
+    top.Not: "where its booleans are computed there",
+    top.Reduce: "but for products",
+    top.ScatterElements: "at constant indices, if new elements replace the old",
+    top.ScatterND: "at constant indices, if new elements replace the old",
+    top.Where: "though a condition that the CPU computes becomes a mask there",
 }
 """Ops that run on the NPU in some forms only."""
 
@@ -277,46 +287,52 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def runs_on(ops: list[type[TopOp]], words: str = "") -> str:
-    """Where an operator runs that becomes these ops; `words` are its limits, which may be that it is refused."""
+def runs_on(ops: list[type[TopOp]], words: str = "", name: str = "") -> str:
+    """Where an operator runs that becomes these ops; `words` are its limits, which may be that it is refused.
+
+    A reduction has many operators, of which one has no form on the NPU: its `name` tells.
+    """
     if not ops:
-        return "not" if words.startswith("Refused") else "–"
+        return "refused" if words.startswith("Refused") else "–"
     if words.lower().startswith("on the cpu"):
         return "CPU"
-    devices = {device_of(op)[0] for op in ops}
+    reduction = "CPU" if _bare(name).endswith("prod") else "NPU"
+    devices = {reduction if name and op is top.Reduce else device_of(op)[0] for op in ops}
     return devices.pop() if len(devices) == 1 else "NPU or CPU"
 
 
 def frameworks_page() -> Iterator[str]:
     """The lines of docs/frameworks.md."""
     yield "# Operators by framework\n"
-    yield "What each importer knows, and where it runs after quantization: on the **NPU**, as integers, where the limits of the"
-    yield "target allow it ([targets](targets.md)); on the **CPU**, beside it; or either, by its form. `as` names the ops of the"
-    yield "[`top` dialect](ops.md) that an operator may become, by its form, without those that bring operands into shape.\n"
-    yield "– means that nothing is left to run, `onnx` that an operator of ONNX runs in its place, and 'not' that it is refused."
+    yield "What each importer knows, and where it runs after quantization for `edge-4t`: on the **NPU**, as integers; on the"
+    yield "**CPU**, beside it; or either, by its form ([the last table](#ops-of-the-top-dialect) says by which). Limits of other"
+    yield "targets may exclude more ([targets](targets.md)). `as` names the ops of the [`top` dialect](ops.md) that an operator"
+    yield "may become, by its form, without those that bring operands into shape.\n"
+    yield "– means that nothing is left to run, and `onnx` that an operator of ONNX runs in its place."
     yield "`npuc inspect MODEL --target NAME` tells it for a network, with reasons.\n"
     for framework in FRAMEWORKS:
         rules = framework.rules(import_module(framework.module))
         yield f"## {framework.title}\n"
         yield f"{len(rules)} operators; [how it is imported]({framework.page}). {framework.rest}\n"
-        yield "| operator | runs on | as | limits |"
+        yield "| operator | on `edge-4t` | as | limits |"
         yield "|---|---|---|---|"
         for name in sorted(rules, key=str.lower):
             rule, words = rules[name]
             ops = ops_of(rule, name.rpartition(":")[2], [other for other in rules if rules[other][0] is rule])
-            if runs_on(ops, words) == "CPU" and all(device_of(op)[0] == "NPU" for op in ops):
+            if runs_on(ops, words, name) == "CPU" and all(device_of(op)[0] == "NPU" for op in ops):
                 ops = [top.Onnx]
             shown = ", ".join(f"`{op.name.removeprefix('top.')}`" for op in ops)
             yield (
                 "| "
                 + " | ".join(
-                    cell.replace("|", "\\|") for cell in (f"`{name}`", runs_on(ops, words), shown, words)
+                    cell.replace("|", "\\|")
+                    for cell in (f"`{name}`", runs_on(ops, words, name), shown, words)
                 )
                 + " |"
             )
         yield ""
     yield "## Ops of the `top` dialect\n"
-    yield "| op | runs on | how |"
+    yield "| op | on `edge-4t` | how |"
     yield "|---|---|---|"
     for op_name, op in sorted(TOP_OPS.items()):
         if op not in _SILENT:

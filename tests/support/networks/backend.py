@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.ir import Graph, Value, result_names, shape_of, tensor_type, top
+from npuc.flow import expanded
+from npuc.ir import Graph, Value, dtype_of, result_names, shape_of, tensor_type, top
 from npuc.ir.definition import TopOp
 from npuc.target import Target, load_target
 
 _MOST = 20_000
 """Elements of a tensor."""
+_TABLE_ROWS = 4
+"""Rows that every table has: indices are of the first ones."""
 
 
 class Builder:
@@ -37,8 +40,12 @@ class Builder:
             (self.size(12), self.size(60)),
         )
         ports = [(f"x{i}", tensor_type(shape, "f32")) for i in range(self.pick(1, 1, 2))]
+        if self.pick(True, False, False, False):
+            ports.append(("indices", tensor_type((self.size(5),), self.pick("i32", "i64"))))
         self.graph = Graph.empty(ports)
-        self.values: list[Value] = list(self.graph.block.args)
+        self.values: list[Value] = [v for v in self.graph.block.args if dtype_of(v.type).name == "f32"]
+        self.divisors: set[str] = set()
+        """Tensors whose ranges do not hold zero."""
         self.count = 0
 
     def pick(self, *options: Any) -> Any:
@@ -366,9 +373,107 @@ def recurrent_step(b: Builder, x: Value) -> None:
     b.add(kind, x, *operands, hidden=hidden, direction=direction, **properties)
 
 
+def _volume(b: Builder, x: Value) -> None:
+    """Convolutions and pools of three axes."""
+    shape = shape_of(x)
+    if len(shape) != 4:
+        return
+    x = b.add(top.Reshape, x, shape=(shape[0], 1, *shape[1:]))
+    kernel = [min(b.size(3), n) for n in shape[1:]]
+    pads = [b.pick(0, 0, (k - 1) // 2) for k in kernel] * 2
+    common: dict[str, Any] = {
+        "strides": [b.pick(1, 1, 2) for _ in kernel],
+        "pads": pads,
+        "dilations": [1, 1, 1],
+    }
+    form = b.pick("conv", "max", "mean")
+    if form == "conv":
+        y = b.add(top.Conv, x, b.array(b.pick(1, 2), 1, *kernel) * np.float32(0.3), None, **common)
+    elif form == "max":
+        y = b.add(top.MaxPool, x, kernel=kernel, **common)
+    else:
+        y = b.add(top.AvgPool, x, kernel=kernel, **common, count_include_pad=b.flag())
+    n, c, d, h, w = shape_of(y)
+    b.add(top.Reshape, y, shape=(n, c * d, h, w))
+
+
+def _sums(b: Builder, x: Value) -> None:
+    b.add(top.CumSum, x, axis=b.size(len(shape_of(x))) - 1, exclusive=b.flag(), reverse=b.flag())
+
+
+def _choice(b: Builder, x: Value) -> None:
+    """Comparisons of integers, and what they choose."""
+    x = b.add(top.Tanh, x)
+    other = b.add(top.Abs, b.pick(*(v for v in b.values if v.type == x.type)))
+    limit = b.pick(np.array(b.pick(0.0, 0.25), np.float32), other)
+    condition = b.add(top.Compare, x, limit, mode=b.pick("less", "greater_equal", "equal", "greater"))
+    if b.flag():
+        constant = b.random.integers(0, 2, shape_of(x)).astype(bool)
+        condition = b.add(top.Logical, condition, constant, mode=b.pick("and", "or", "xor"))
+    if b.flag():
+        condition = b.add(top.Not, condition)
+    b.values = [value for value in b.values if dtype_of(value.type).name == "f32"]
+    sides = [x, b.pick(other, np.array(b.pick(0.0, 0.5), np.float32))]
+    b.add(top.Where, condition, *(sides if b.flag() else sides[::-1]))
+
+
+def _index(b: Builder, x: Value) -> None:
+    """Elements at constant indices, read and written, and borders along any axis."""
+    shape = shape_of(x)
+    axis = b.size(len(shape)) - 1
+    few = tuple(b.size(n) if i == axis else n for i, n in enumerate(shape))
+    indices = b.random.integers(-shape[axis], shape[axis], few)
+    form = b.pick("read", "write", "border", "rows")
+    if form == "read":
+        b.add(top.GatherElements, x, indices, axis=axis)
+    elif form == "write":
+        b.add(top.ScatterElements, x, indices, b.array(*few), axis=axis)
+    elif form == "rows":
+        b.add(top.GatherND, x, b.random.integers(-shape[0], shape[0], (b.size(3), 1)))
+    else:
+        pads = [min(b.pick(0, 1, 2), shape[i % len(shape)] - 1) for i in range(2 * len(shape))]
+        b.add(top.Pad, x, pads=pads, mode=b.pick("reflect", "edge", "wrap"))
+
+
+def _lookup(b: Builder, x: Value) -> None:
+    """Rows of a table, or of an activation, by indices that are another input of the network."""
+    indices = b.graph.find("indices")
+    shape = shape_of(x)
+    if indices is None or not shape:
+        return
+    rows: Any = b.array(_TABLE_ROWS, b.size(9)) if b.flag() or shape[0] < _TABLE_ROWS else x
+    b.add(top.Gather, rows, indices, axis=0)
+
+
+def _quotient(b: Builder, x: Value) -> None:
+    divisor = b.add(top.Add, b.add(top.Sigmoid, x), np.array(b.pick(0.5, 1.0), np.float32))
+    b.add(top.Div, x, divisor)
+    b.divisors.update(result_names(divisor.owner))
+
+
+def _norms(b: Builder, x: Value) -> None:
+    axis = b.size(len(shape_of(x))) - 1
+    b.add(top.Reduce, x, kind=b.pick("l1", "l2", "sum_square", "log_sum_exp"), axes=[axis], keepdims=True)
+
+
+def _scaled(b: Builder, x: Value) -> None:
+    """Resizes that are matrix products, and scales that are convolutions."""
+    shape = shape_of(x)
+    if len(shape) < 2:
+        return
+    if b.flag():
+        b.add(top.Scale, x, b.array(shape[1]), b.array(shape[1]))
+        return
+    sizes = [b.size(2 * n) if i else n for i, n in enumerate(shape)]
+    if int(np.prod(sizes)) <= _MOST:
+        mode = b.pick("nearest", "linear", "cubic") if len(shape) in (2, 4) else "nearest"
+        b.add(top.Resize, x, sizes=sizes, mode=mode)
+
+
 _STEPS: tuple[Callable[[Builder, Value], None], ...] = (
     _conv, _conv, _conv, _conv, _matmul, _matmul, _binary, _binary, _unary, _unary, _prelu, _pool, _pool, _pad, _resize,
     _cut, _gather, _concat, _permute, _reshape, _blocks, _repeat, _rows, _reduce,
+    _volume, _sums, _choice, _index, _lookup, _quotient, _norms, _scaled,
 )  # fmt: skip
 
 
@@ -392,13 +497,15 @@ def network(
         return network(seed + 1_000_000, most_steps, also)
     b.graph.set_outputs([(f"y{i}", value) for i, value in enumerate(outputs)])
     b.graph.verify()
-    ranges = {port.name: (-1.0, 1.0) for port in b.graph.inputs}
-    for op in b.graph.ops:
+    graph = expanded(b.graph)
+    graph.verify()
+    ranges = {port.name: (-1.0, 1.0) for port in graph.inputs}
+    for op in graph.ops:
         if op.results and not isinstance(op, top.WeightOp):
             for name in result_names(op):
                 high = float(b.pick(0.5, 1.0, 2.0, 3.3))
-                ranges[name] = (b.pick(-high, -high, 0.0), high)
-    return b.graph, ranges
+                ranges[name] = (high / 4, high) if name in b.divisors else (b.pick(-high, -high, 0.0), high)
+    return graph, ranges
 
 
 SIZES = (2 << 10, 4 << 10, 8 << 10, 12 << 10, 16 << 10, 24 << 10, 48 << 10, 96 << 10, 512 << 10)

@@ -1,0 +1,139 @@
+"""Ops that are made of others on `edge-4t`: wholly on the NPU, the same bits in both modes, and close to ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npuc import flow, lang
+from npuc.calib.random_inputs import random_inputs
+from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
+from npuc.errors import NpucError
+from npuc.ir import Graph, npu, value_name
+from npuc.ir.dtypes import quant_of
+from npuc.partition import partition
+from npuc.quant import SCHEMES, quantize
+from npuc.sim import Simulator
+from npuc.target import load_target
+from npuc.transform import canonicalize
+from support.networks.backend import machine
+from support.networks.composite_ops import EXPANDED, LOWERED, MATRIX
+from support.programs.equal_modes import check
+
+TARGET = load_target("edge-4t")
+
+
+def float_network(outputs: Any) -> Graph:
+    return flow.expanded(canonicalize(lang.build({"y": outputs})))
+
+
+def observed_ranges(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    tensors = FloatEngine(graph, ALL_TENSORS, threads=1).run(inputs) | dict(inputs)
+    return {
+        name: (float(array.min()), float(array.max()))
+        for name, array in tensors.items()
+        if array.dtype == np.float32
+    }
+
+
+@pytest.mark.parametrize("name", [*EXPANDED, *LOWERED])
+def test_it_runs_on_the_npu(name: str) -> None:
+    graph = float_network((EXPANDED | LOWERED)[name]())
+    inputs = random_inputs(graph, 1)
+    integers = flow.quantize_network(graph, observed_ranges(graph, inputs), target=TARGET).graph
+    assert {part.device for part in partition(integers, TARGET, island_threshold=0).parts} <= {
+        "npu",
+        "convert",
+    }
+    expected = FloatEngine(graph, threads=1).run(inputs)["y"]
+    got = IntegerEngine(integers).run(inputs)["y"]
+    assert np.abs(got - expected).max() <= 0.02 * np.abs(expected).max()
+    assert check(integers, TARGET, 2) is not None
+    check(integers, machine(2 << 10), 0)
+
+
+_EIGHT_BITS = sorted(
+    name for name, scheme in SCHEMES.items() if scheme.needs_ranges and scheme.activation in ("i8", "ui8")
+)
+
+
+@pytest.mark.parametrize("scheme", _EIGHT_BITS)
+def test_a_choice_is_one_of_its_sides_to_the_bit(scheme: str) -> None:
+    graph = float_network(LOWERED["where:limit"]())
+    inputs = random_inputs(graph, 1)
+    integers = quantize(graph, observed_ranges(graph, inputs), SCHEMES[scheme])
+    values = IntegerEngine(integers, ALL_TENSORS, raw=True).run(inputs)
+    (choice,) = [op for op in integers.ops if isinstance(op, npu.Add)]
+    mask, first = (values[value_name(value)] for value in choice.a.owner.operands)
+    opposite, second = (values[value_name(value)] for value in choice.b.owner.operands)
+    assert set(np.unique(mask)) == {0, 1} and np.array_equal(opposite, 1 - mask)
+    np.testing.assert_array_equal(values[value_name(choice.y)], np.where(mask == 1, first, second))
+
+
+@pytest.mark.parametrize("mode", ["equal", "less", "less_equal", "greater", "greater_equal"])
+@pytest.mark.parametrize("first", ["number", "tensor"])
+def test_integers_of_one_type_compare_as_they_are(mode: str, first: str) -> None:
+    x = lang.relu(MATRIX)
+    other = (
+        0.25
+        if first == "number"
+        else lang.max(lang.permute(lang.permute(x, order=(1, 0)), order=(1, 0)), 0.5)
+    )
+    graph = lang.build({"y": lang.cast(lang.compare(x, other, mode=mode), to="f32")})
+    ranges = dict.fromkeys([*graph.tensor_names(), "m"], (-1.0, 1.0))
+    integers = quantize(graph, ranges, SCHEMES["int8"])
+    values = IntegerEngine(integers, ALL_TENSORS, raw=True).run(random_inputs(graph, 1))
+    (table,) = [op for op in integers.ops if isinstance(op, npu.Table) and op.function.startswith(mode[:4])]
+    source = table.x.owner
+    if first == "number":
+        a, b = values[value_name(table.x)], np.rint(0.25 / quant_of(table.x).scale)
+    else:
+        assert isinstance(source, npu.Sub)
+        a, b = (values[value_name(value)].astype(int) for value in source.operands)
+    compared = getattr(np, mode)(a, b)
+    assert 0 < compared.sum() < compared.size
+    np.testing.assert_array_equal(values[value_name(table.y)], compared)
+
+
+def test_a_divisor_that_may_be_zero_stays_on_the_cpu() -> None:
+    graph = float_network(lang.div(MATRIX, lang.tanh(MATRIX)))
+    ranges = observed_ranges(graph, random_inputs(graph, 1))
+    reasons = flow.quantize_network(graph, ranges, target=TARGET).graph.float_reasons
+    assert "its divisor is between" in reasons["y"]
+
+
+def lookup(index: Any) -> tuple[Any, Any]:
+    """The rows of a table that indices choose, in instruction mode and in graph mode."""
+    table = np.linspace(-1, 1, 21, dtype=np.float32).reshape(7, 3)
+    graph = lang.build({"y": lang.gather(table, lang.input("i", (2, 2), "i64"), axis=0)})
+    integers = quantize(graph, {"y": (-1.0, 1.0)}, SCHEMES["int8"])
+    model = flow.compile_network(integers, TARGET).model
+    inputs = {"i": np.asarray(index, np.int64)}
+    return Simulator(model).run(inputs)["y"], IntegerEngine(integers).run(inputs)["y"]
+
+
+def test_indices_of_run_time_may_count_from_the_end() -> None:
+    got, expected = lookup([[0, -1], [-7, 6]])
+    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_allclose(got[0, 1], got[1, 1])
+    np.testing.assert_allclose(got[0, 0], got[1, 0])
+
+
+@pytest.mark.parametrize("index", [7, -8])
+def test_an_index_beyond_the_table_is_an_error(index: int) -> None:
+    with pytest.raises(NpucError, match=f"index 3 is {index}, and x has 7"):
+        lookup([[0, 1], [2, index]])
+
+
+def test_a_table_beyond_local_memory_is_read_by_the_cpu() -> None:
+    graph = lang.build(
+        {"y": lang.gather(np.ones((3000, 1000), np.float32), lang.input("i", (4,), "i64"), axis=0)}
+    )
+    integers = quantize(graph, {"y": (-1.0, 1.0)}, SCHEMES["int8"])
+    compilation = flow.compile_network(integers, TARGET)
+    assert {part.device for part in compilation.partition.parts} == {"cpu", "convert"}
+    y = Simulator(compilation.model).run({"i": np.arange(4)})["y"]
+    np.testing.assert_array_equal(y, IntegerEngine(integers).run({"i": np.arange(4)})["y"])
