@@ -130,6 +130,10 @@ static const rule RULES[] = {
     {30, RULE_CHOICE, 57, 5}, /* kind */
     {30, RULE_ADDRESS, 64, 0}, /* multiplier */
     {30, RULE_ADDRESS, 68, 0}, /* shift */
+    {38, RULE_ADDRESS, 24, 0}, /* x */
+    {38, RULE_CHOICE, 28, 9}, /* x_dtype */
+    {38, RULE_ADDRESS, 56, 0}, /* y */
+    {38, RULE_CHOICE, 60, 9}, /* y_dtype */
     {31, RULE_ADDRESS, 24, 0}, /* x */
     {31, RULE_CHOICE, 28, 9}, /* x_dtype */
     {31, RULE_CHOICE, 44, 4}, /* form */

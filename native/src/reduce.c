@@ -182,3 +182,60 @@ npuc_status npuc_reduce_where(const void *x, int32_t dtype, int64_t outer, int64
     npuc_in_parts(threads, outer * inner, (1 << 14) / count + 1, where_part, &j);
     return NPUC_OK;
 }
+
+/* The places of the k best elements of a column, which lie `inner` apart, are a heap with the worst of them first. */
+typedef struct top_job {
+    reduce_job reduction;
+    int64_t k;
+    int64_t *places;
+} top_job;
+
+/* Whether the element at place a comes before the one at place b. */
+static int precedes(const reduce_job *j, int64_t from, int64_t a, int64_t b)
+{
+    const int32_t p = element(j, from + a * j->inner), q = element(j, from + b * j->inner);
+    if (p != q) return j->larger ? p > q : p < q;
+    return a < b;
+}
+
+/* A place sinks from `at` to where it belongs among the first n. */
+static void sink(const reduce_job *j, int64_t from, int64_t *heap, int64_t place, int64_t at, int64_t n)
+{
+    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && precedes(j, from, heap[child * j->inner], heap[(child + 1) * j->inner])) child++;
+        if (!precedes(j, from, place, heap[child * j->inner])) break;
+        heap[at * j->inner] = heap[child * j->inner];
+    }
+    heap[at * j->inner] = place;
+}
+
+static void top_part(void *context, int64_t begin, int64_t end)
+{
+    const top_job *t = context;
+    const reduce_job *j = &t->reduction;
+    for (int64_t index = begin; index < end; index++) {
+        const int64_t outer = index / j->inner, column = index % j->inner;
+        const int64_t from = outer * j->count * j->inner + column;
+        int64_t *heap = t->places + outer * t->k * j->inner + column;
+        for (int64_t i = 0; i < t->k; i++) heap[i * j->inner] = i;
+        for (int64_t i = t->k / 2 - 1; i >= 0; i--) sink(j, from, heap, heap[i * j->inner], i, t->k);
+        for (int64_t i = t->k; i < j->count; i++)
+            if (precedes(j, from, i, heap[0])) sink(j, from, heap, i, 0, t->k);
+        for (int64_t last = t->k - 1; last > 0; last--) { /* the worst goes to the end */
+            const int64_t place = heap[last * j->inner];
+            heap[last * j->inner] = heap[0];
+            sink(j, from, heap, place, 0, last);
+        }
+    }
+}
+
+npuc_status npuc_top_k(const void *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner, int64_t k, int32_t larger,
+                       int64_t *places, int32_t threads)
+{
+    int64_t lo, hi;
+    if (!check(outer, count, inner) || !npuc_limits(dtype, &lo, &hi) || k < 1 || k > count) return NPUC_BAD_ARGUMENT;
+    top_job t = {.reduction = {.x = x, .x_dtype = dtype, .count = count, .inner = inner, .larger = larger}, .k = k, .places = places};
+    if (outer == 0 || inner == 0) return NPUC_OK;
+    npuc_in_parts(threads, outer * inner, (1 << 12) / count + 1, top_part, &t);
+    return NPUC_OK;
+}

@@ -137,6 +137,12 @@ static int64_t vector_work(const npuc_record *r)
         return product(5, factors);
     }
     case NPUC_OP_REDUCE: return times(r->reduce.outer, times(r->reduce.reduced, r->reduce.inner));
+    case NPUC_OP_TOPK: {
+        int64_t levels = 0; /* of the heap of the best */
+        for (int64_t k = r->topk.k; k > 0; k >>= 1) levels++;
+        const int64_t factors[] = {levels, r->topk.outer, r->topk.reduced, r->topk.inner};
+        return product(4, factors);
+    }
     case NPUC_OP_SOFTMAX: return times(4, times(r->softmax.rows, r->softmax.width));
     case NPUC_OP_NORM: return times(4, times(r->norm.rows, r->norm.width));
     case NPUC_OP_CUSTOM: return r->custom.work;

@@ -478,6 +478,22 @@ static npuc_status reduce(npuc_decoded *d)
     return dense(d, "y", r->y, product(2, to), y_size, 1);
 }
 
+static npuc_status topk(npuc_decoded *d)
+{
+    const npuc_i_topk *r = &d->record.topk;
+    const int64_t from[] = {r->outer, r->reduced, r->inner}, to[] = {r->outer, r->k, r->inner};
+    int64_t y_size = activation(r->y_dtype);
+    if (r->places > 1 || r->largest > 1) return npuc_sim_fail(d->error, "places and largest are 0 or 1");
+    if (npuc_is_narrow(r->x_dtype)) return npuc_sim_fail(d->error, "x is of integers");
+    if (!r->k || r->k > r->reduced) return npuc_sim_fail(d->error, "k is 1 to reduced");
+    TRY(dense(d, "x", r->x, product(3, from), activation(r->x_dtype), 0));
+    if (r->places)
+        y_size = r->y_dtype == NPUC_I32 ? 4 : r->y_dtype == 8 ? 8 : 0;
+    else if (r->y_dtype != r->x_dtype)
+        return npuc_sim_fail(d->error, "x and y must have one type");
+    return dense(d, "y", r->y, product(3, to), y_size, 1);
+}
+
 static npuc_status softmax(npuc_decoded *d)
 {
     const npuc_i_softmax *r = &d->record.softmax;
@@ -573,6 +589,7 @@ npuc_status npuc_decode(const uint8_t *record, npuc_decoded *d, npuc_sim_error *
     case NPUC_OP_MAX_POOL: return max_pool(d);
     case NPUC_OP_AVG_POOL: return avg_pool(d);
     case NPUC_OP_REDUCE: return reduce(d);
+    case NPUC_OP_TOPK: return topk(d);
     case NPUC_OP_SOFTMAX: return softmax(d);
     case NPUC_OP_NORM: return norm(d);
     case NPUC_OP_RESIZE: return resize(d);

@@ -477,6 +477,25 @@ static npuc_status reduce(const job *j)
     return NPUC_OK;
 }
 
+static npuc_status topk(const job *j)
+{
+    const npuc_i_topk *r = &j->d->record.topk;
+    const uint8_t *x = j->local + r->x;
+    uint8_t *y = j->local + r->y;
+    const int64_t block = (int64_t)r->k * r->inner, n = r->outer * block;
+    int64_t *places = (int64_t *)(void *)npuc_buffer_get(&j->shop->scratch, n * 8);
+    if (!places) return no_memory(j);
+    const npuc_status status = npuc_top_k(x, r->x_dtype, r->outer, r->reduced, r->inner, r->k, r->largest, places, j->threads);
+    if (status) return kernel(j, status);
+    const int64_t size = npuc_sim_size(r->y_dtype);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t column = i / block * r->reduced * r->inner + i % r->inner;
+        const uint8_t *from = r->places ? (const uint8_t *)(places + i) : x + (column + places[i] * r->inner) * size;
+        memcpy(y + i * size, from, (size_t)size); /* little-endian */
+    }
+    return NPUC_OK;
+}
+
 #define CLAMP(type)                                                                                                                        \
     for (int64_t i = 0; i < n; i++) {                                                                                                      \
         type *at = (type *)y + i;                                                                                                          \
@@ -650,6 +669,7 @@ npuc_status npuc_sim_instruction(npuc_workshop *workshop, const npuc_decoded *de
     case NPUC_OP_MAX_POOL: return max_pool(j);
     case NPUC_OP_AVG_POOL: return avg_pool(j);
     case NPUC_OP_REDUCE: return reduce(j);
+    case NPUC_OP_TOPK: return topk(j);
     case NPUC_OP_SOFTMAX: return softmax(j);
     case NPUC_OP_NORM: return norm(j);
     case NPUC_OP_CUSTOM: return custom(j);

@@ -53,6 +53,7 @@ typedef enum npuc_opcode {
     NPUC_OP_MAX_POOL = 28,
     NPUC_OP_AVG_POOL = 29,
     NPUC_OP_REDUCE = 30,
+    NPUC_OP_TOPK = 38,
     NPUC_OP_SOFTMAX = 31,
     NPUC_OP_NORM = 32,
     NPUC_OP_RESIZE = 33,
@@ -79,6 +80,7 @@ typedef enum npuc_opcode {
     X(max_pool, 28, NPUC_QUEUE_VECTOR) \
     X(avg_pool, 29, NPUC_QUEUE_VECTOR) \
     X(reduce, 30, NPUC_QUEUE_VECTOR) \
+    X(topk, 38, NPUC_QUEUE_VECTOR) \
     X(softmax, 31, NPUC_QUEUE_VECTOR) \
     X(norm, 32, NPUC_QUEUE_VECTOR) \
     X(resize, 33, NPUC_QUEUE_VECTOR) \
@@ -471,6 +473,24 @@ typedef struct npuc_i_reduce {
     uint8_t rest[76];
 } npuc_i_reduce;
 NPUC_ISA_CHECK(npuc_i_reduce);
+
+/* The k best over the middle of (outer, reduced, inner), in order, or their places; of equal ones the first come first. */
+typedef struct npuc_i_topk {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint8_t places; /* 1: their places; 0: they themselves */
+    uint8_t largest; /* 1: the largest; 0: the smallest */
+    uint32_t outer;
+    uint32_t reduced;
+    uint32_t inner;
+    uint32_t k; /* how many, 1 to reduced */
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    uint8_t rest[99];
+} npuc_i_topk;
+NPUC_ISA_CHECK(npuc_i_topk);
 
 /* Softmax of dense rows (docs/arithmetic-softmax.md). */
 typedef struct npuc_i_softmax {

@@ -163,6 +163,12 @@ NPUC_API npuc_status npuc_reduce_where(
     const void *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner, int32_t larger, int32_t last, int64_t *y,
     int32_t threads);
 
+/* The places of the k largest (or smallest) elements over the middle of [outer, count, inner], in order; of equal ones the first
+ * come first. */
+NPUC_API npuc_status npuc_top_k(
+    const void *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner, int64_t k, int32_t larger, int64_t *places,
+    int32_t threads);
+
 /* A bilinear resize of NHWC; an output row lies `row_weight / 2^bits` of the way from row_low to row_high of the input. */
 typedef struct npuc_resize {
     int64_t n, h, w, c;

@@ -76,6 +76,19 @@ def argmin(x: Array, axis: int, *, keepdims: bool = False, last: bool = False, t
     return _where(x, axis, keepdims, 0, last, threads)
 
 
+def top_k(x: Array, k: int, axis: int, *, larger: bool = True, threads: int = 1) -> Array:
+    """The places of the k largest elements along an axis, or of the smallest, as int64; of equal ones the first come first.
+
+    >>> top_k(np.int8([[1, 5, 2, 5]]), 3, 1).tolist()
+    [[1, 3, 2]]
+    """
+    code_x = code(x.dtype, "x")
+    moved, sizes, _ = middle(x, axis, True)
+    places = empty((*x.shape[: axis % x.ndim], k, *x.shape[axis % x.ndim + 1 :]), np.int64)
+    call("npuc_top_k", "pillllipi", moved, code_x, *sizes, k, int(larger), places, threads)
+    return places
+
+
 def _extreme(x: Array, axes: Axes, keepdims: bool, larger: int, threads: int) -> Array:
     code_x = code(x.dtype, "x")
     moved, sizes, shape = middle(x, axes, keepdims)

@@ -471,6 +471,22 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         ),
     ),
     Instruction(
+        "topk",
+        38,
+        "vector",
+        "The k best over the middle of (outer, reduced, inner), in order, or their places; of equal ones the first come first.",
+        (
+            _SOURCE,
+            _u1("places", "1: their places; 0: they themselves"),
+            _u1("largest", "1: the largest; 0: the smallest"),
+            _u4("outer", ""),
+            _u4("reduced", ""),
+            _u4("inner", ""),
+            _u4("k", "how many, 1 to reduced"),
+            _RESULT,
+        ),
+    ),
+    Instruction(
         "softmax",
         31,
         "vector",

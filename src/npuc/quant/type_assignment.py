@@ -104,6 +104,10 @@ class TypeAssignment:
             )
         return low, high
 
+    def best_type(self, op: top.TopK) -> Any:
+        """The type of the values that a top-k chooses: that of its operand, or one of its own range."""
+        return self._types.get(op.x) or self._ranged(op.parts[0], self.scheme(op))
+
     def _assign_types(self) -> None:
         ops = [op for op in self.source.ops if isinstance(op, TopOp) and not isinstance(op, top.WeightOp)]
         wishes: dict[Value, QuantType] = {}

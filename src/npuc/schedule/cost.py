@@ -33,6 +33,7 @@ from npuc.program.instructions import (
     Resize,
     Softmax,
     Table,
+    Topk,
 )
 from npuc.target import Target
 
@@ -128,6 +129,8 @@ class Costs:
                 return -(-elements * max(sum(pool.window.kernel) - 1, 1) // lanes)
             case Reduce() as reduction:
                 return -(-reduction.outer * reduction.reduced * reduction.inner // lanes)
+            case Topk() as best:
+                return ceil_div(best.k.bit_length() * best.outer * best.reduced * best.inner, lanes)
             case Softmax() | Norm() as norm:
                 return -(-_PASSES * norm.rows * norm.width // lanes)
             case Resize() as resize:

@@ -68,7 +68,7 @@ def _computable(value: Value) -> bool:
 
 
 def _plain_result(op: TensorOp) -> bool:
-    return isinstance(op, top.ArgReduce | npu.Reinterpret | npu.Cast | npu.Dequantize)
+    return isinstance(op, top.ArgReduce | top.TopK | npu.Reinterpret | npu.Cast | npu.Dequantize)
 
 
 def build_network(

@@ -91,6 +91,7 @@ def everything() -> Draft:
         "max_pool": window,
         "avg_pool": {**window, **stage, "kind": 3, "count": 9, "shift": numbers},
         "reduce": {"outer": 2, "reduced": 4, "inner": 3, **stage},
+        "topk": {"largest": 1, "outer": 2, "reduced": 9, "inner": 3, "k": 4},
         "softmax": {
             "rows": 2, "width": 9, "coarse": exps, "fine": exps, "multiplier": 1 << 30, "shift": 20, "rounding": 2, **ranges,
         },

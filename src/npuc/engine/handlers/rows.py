@@ -126,6 +126,18 @@ def where(op: top.ArgReduce, graph: Graph, threads: int) -> Step:
     return lambda arrays: [run(arrays[0], axis, keepdims=keep, last=last, threads=threads)]
 
 
+@handles(top.TopK, only_integer=True)
+def top_k(op: top.TopK, graph: Graph, threads: int) -> Step:
+    """The places of the best, and what is there."""
+    axis, k, larger = op.axis % len(shape_of(op.x)), op.k, op.largest
+
+    def run(arrays: list[Array]) -> list[Array]:
+        places = reduction.top_k(arrays[0], k, axis, larger=larger, threads=threads)
+        return [np.take_along_axis(arrays[0], places, axis), places]
+
+    return run
+
+
 @handles(npu.ChannelTable, recordable=True)
 def channel_table(op: npu.ChannelTable, graph: Graph, threads: int) -> Step:
     """Channels are the innermost axis in memory for rank 4, axis 1 elsewhere."""

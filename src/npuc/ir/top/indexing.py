@@ -149,7 +149,7 @@ class TopK(TopOp):
             len(x) >= 1 and 0 <= self.k <= x[axis], f"k = {self.k} of the {x[axis]} values along axis {axis}"
         )
         shape = (*x[:axis], self.k, *x[axis + 1 :])
-        return [tensor_type(shape, dtype_of(self.x.type)), tensor_type(shape, "i64")]
+        return [tensor_type(shape, element_of(self.x)), tensor_type(shape, "i64")]
 
 
 @top_op

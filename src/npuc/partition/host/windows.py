@@ -153,3 +153,13 @@ def where(op: top.ArgReduce, emit: Emitter) -> None:
         keepdims=int(op.keepdims),
         select_last_index=int(op.select_last),
     )
+
+
+@on_host(top.TopK)
+def best(op: top.TopK, emit: Emitter) -> None:
+    """TopK in float32, which holds 16-bit integers; of equal elements ONNX takes the first, too."""
+    values, places = op.parts
+    real = emit.derived("best")
+    attributes = {"axis": op.axis, "largest": int(op.largest), "sorted": 1}
+    emit.node("TopK", [emit.cast(op.x, F32), emit.ints(op.k)], [real, emit.name(places)], attributes)
+    emit.cast(real, dtype_of(values.type), to=values)

@@ -198,6 +198,27 @@ def where(op: top.ArgReduce, context: LoweringContext) -> Value:
     return indices
 
 
+@lowers(
+    top.TopK, types=lambda op, context: [context.best_type(op), None], reals=lambda op: (op.x, op.parts[0])
+)
+def best(op: top.TopK, context: LoweringContext) -> list[Value]:
+    """Integers compare as the reals that they stand for."""
+    if not context.is_integer(op.x):
+        raise NoIntegerForm("what it compares is float")
+    if op.k < 1:
+        raise NoIntegerForm("it chooses nothing")
+    chosen = context.emit(
+        top.TopK,
+        context.integer(op.x, context.type_of(op.parts[0])),
+        k=op.k,
+        axis=op.axis,
+        largest=op.largest,
+        sorted=op.sorted,
+        loc=op.location,
+    )
+    return list(chosen.results)
+
+
 def bilinear(op: top.Resize, context: LoweringContext) -> Value:
     """Linear interpolation of height and width."""
     shape = shape_of(op.x)

@@ -15,7 +15,7 @@ from npuc.arrays import Array
 from npuc.ir import Graph, npu, top
 from npuc.kernels.resampling import interpolation
 from npuc.program.instruction import TypedInstruction
-from npuc.program.instructions import Norm, Reduce, Resize, Result, Sizes, Softmax, Source, Stage
+from npuc.program.instructions import Norm, Reduce, Resize, Result, Sizes, Softmax, Source, Stage, Topk
 from npuc.schedule.constants import NO_CONSTANTS, Constants
 from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Rows, Tensor, Tile, aligned
 from npuc.schedule.rules import NotHere, Tensors, layers_as
@@ -514,6 +514,71 @@ def reduce(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     last = bool(getattr(op, "select_last", False))
     computed = ReduceOp(x, y, mode, axes, bool(op.keepdims), last, requantization)
     return Layer(y.name, "reduce", (x,), (y,), computed, source=op)
+
+
+@dataclass(frozen=True)
+class TopKOp(LayerOp):
+    """The best along an axis, in order, and their places, as far as they are needed."""
+
+    x: Tensor
+    outputs: tuple[Tensor, ...]
+    places: tuple[bool, ...]
+    """Of each output, whether it has places."""
+    axis: int
+    k: int
+    largest: bool
+
+    @cached_property
+    def _at(self) -> int:
+        """Where the axis lies in memory."""
+        return self.x.order.index(self.axis)
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """A row has all that it chooses from."""
+        inside = self._at >= (2 if self.x.channels_last else len(self.x.shape) - 1)
+        return len(self.outputs) == 1 and inside and self.x.rows > 1
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """The same rows."""
+        return (rows,)
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """One instruction for each output."""
+        x, rows, start = self.x, self.x.rows, 0
+        outer = prod(x.memory_shape[: self._at])
+        if self.by_rows:
+            rows = tile.rows[1] - tile.rows[0]
+            start = (tile.rows[0] - tile.inputs[0][0]) * x.row_size
+            outer = outer // x.rows * rows
+        templates = []
+        for index, (y, places) in enumerate(zip(self.outputs, self.places, strict=True)):
+            offset = (tile.rows[0] - tile.output[0]) * y.row_size if self.by_rows else 0
+            size = rows * y.row_size if self.by_rows else y.size
+            best = Topk(
+                source(x, "in0", start),
+                int(places),
+                int(self.largest),
+                outer,
+                x.shape[self.axis],
+                prod(x.memory_shape[self._at + 1 :]),
+                self.k,
+                result(y, offset, f"out{index}"),
+            )
+            read = ("in0", start, start + rows * x.row_size)
+            templates.append(InstructionTemplate(best, (read,), ((f"out{index}", offset, offset + size),)))
+        return templates
+
+
+@layers_as(top.TopK)
+def top_k(op: top.TopK, graph: Graph, tensor: Tensors) -> Layer:
+    """The values, the places, or both: what nobody reads is not made."""
+    x = tensor(op.x)
+    needed = [index for index, part in enumerate(op.parts) if part.first_use is not None] or [0]
+    outputs = tuple(tensor(op.parts[index]) for index in needed)
+    places = tuple(index == 1 for index in needed)
+    computed = TopKOp(x, outputs, places, op.axis % len(x.shape), op.k, op.largest)
+    return Layer(outputs[0].name, "topk", (x,), outputs, computed, source=op)
 
 
 _WHOLE = 8 * 1024
