@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from npuc.engine import FloatEngine
 from npuc.flow import expanded
@@ -32,6 +33,14 @@ def test_a_scale_of_a_picture_becomes_a_convolution_that_computes_the_same() -> 
     assert np.allclose(FloatEngine(graph).run(x)["y"], FloatEngine(made).run(x)["y"], atol=1e-6)
 
 
-def test_a_scale_of_anything_else_stays() -> None:
-    made = expanded(_network((2, 3, 4)))
-    assert any(isinstance(op, top.Scale) for op in made.ops)
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (1, 3, 2, 4, 2)])
+def test_a_scale_of_anything_else_does_so_as_an_image(shape: tuple[int, ...]) -> None:
+    graph = _network(shape)
+    made = expanded(graph)
+    assert [type(op) for op in made.ops if not isinstance(op, top.WeightOp)] == [
+        top.Reshape,
+        top.Conv,
+        top.Reshape,
+    ]
+    x = {"x": np.random.default_rng(1).normal(size=shape).astype(np.float32)}
+    assert np.allclose(FloatEngine(graph).run(x)["y"], FloatEngine(made).run(x)["y"], atol=1e-6)

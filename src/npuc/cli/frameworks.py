@@ -32,11 +32,13 @@ PARTLY: Mapping[type[TopOp], str] = {
     top.Div: "where divisors have one sign, and the largest is at most 64 times the smallest",
     top.GatherElements: "at constant indices",
     top.GatherND: "at constant indices",
+    top.GridSample: "at constant points of one image",
     top.Logical: "where its booleans are computed there",
     top.Not: "where its booleans are computed there",
     top.Reduce: "but for products",
     top.ScatterElements: "at constant indices, if new elements replace the old",
     top.ScatterND: "at constant indices, if new elements replace the old",
+    top.TopK: "where what it compares is computed there",
     top.Where: "though a condition that the CPU computes becomes a mask there",
 }
 """Ops that run on the NPU in some forms only."""

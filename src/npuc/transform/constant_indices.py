@@ -52,9 +52,9 @@ def addressed_rows(op: GatherElements | GatherND | ScatterElements | ScatterND, 
     shape = shape_of(op.x)
     if isinstance(op, GatherElements | ScatterElements):
         axis = normal_axis(op.axis, len(shape))
-        places = list(np.indices(indices.shape))
+        places: list[Array] = list(np.indices(indices.shape))
         places[axis] = np.where(indices < 0, indices + shape[axis], indices)
-        return np.ravel_multi_index(places, shape)
+        return np.asarray(np.ravel_multi_index(places, shape))
     batch = op.batch_dims if isinstance(op, GatherND) else 0
     leading = shape[: batch + indices.shape[-1]]
     places = list(np.indices(indices.shape[:-1])[:batch])
@@ -62,7 +62,7 @@ def addressed_rows(op: GatherElements | GatherND | ScatterElements | ScatterND, 
         places.append(np.where(indices[..., i] < 0, indices[..., i] + leading[batch + i], indices[..., i]))
     if not leading:
         return np.zeros(indices.shape[:-1], np.int64)
-    return np.ravel_multi_index([np.asarray(place, np.int64) for place in places], leading)
+    return np.asarray(np.ravel_multi_index([np.asarray(place, np.int64) for place in places], leading))
 
 
 class SeveralAxes(GraphPattern):

@@ -18,6 +18,7 @@ from npuc.transform import (
     expand_reduce,
     expand_resize,
     fold_depth,
+    grid_to_matmul,
     pad_to_gather,
 )
 
@@ -28,8 +29,13 @@ _PASSES: tuple[tuple[str, tuple[type, ...], Applies], ...] = (
     ("gather-to-slice", (top.Gather,), lambda op, graph: True),
     ("expand-reduce", (top.Reduce,), lambda op, graph: expand_reduce.is_composite(op)),
     ("cumsum-to-matmul", (top.CumSum,), lambda op, graph: cumsum_to_matmul.is_product(op)),
-    ("fold-depth", (top.Conv, top.AvgPool, top.MaxPool), lambda op, graph: fold_depth.is_volume(op)),
+    (
+        "fold-depth",
+        (top.Conv, top.Deconv, top.AvgPool, top.MaxPool),
+        lambda op, graph: fold_depth.is_volume(op),
+    ),
     ("expand-resize", (top.Resize,), lambda op, graph: expand_resize.is_composite(op)),
+    ("grid-to-matmul", (top.GridSample,), grid_to_matmul.is_product),
     ("pad-to-gather", (top.Pad,), lambda op, graph: pad_to_gather.has_gathers(op)),
     (
         "constant-indices",

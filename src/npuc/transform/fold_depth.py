@@ -6,6 +6,8 @@ they are one image, so every sum stays one sum and is rounded once:
     conv3d(x: N,C,D,H,W, w: O,C,K,kh,kw)   →   planes = N,D',K*C,H,W: each plane with the K - 1 that follow it
                                                conv(N*D',K*C,H,W, w: O,K*C,kh,kw)
 
+A transposed one sees, for each plane of its result, the planes of its operand that reach it, or a plane of zeros.
+
 A pool works plane by plane, then along the depth; a pool over the whole volume is one over an image of all its elements.
 It runs before quantization: integers have images only.
 """
@@ -23,7 +25,7 @@ from npuc.ir.dtypes import shape_of
 from npuc.ir.graph import Graph
 from npuc.ir.names import result_names
 from npuc.ir.passes import Pass, PatternRewriter, apply_patterns, register_pass, rewrites
-from npuc.ir.top import AvgPool, Concat, Conv, Gather, MaxPool, Pad, Permute, Reshape, Slice
+from npuc.ir.top import AvgPool, Concat, Conv, Deconv, Gather, MaxPool, Pad, Permute, Reshape, Slice
 from npuc.transform.axis_gathers import index_weight
 from npuc.transform.patterns import (
     GraphPattern,
@@ -38,7 +40,7 @@ _SWAPPED = (0, 2, 1, 3, 4)
 """Planes before channels, and back."""
 
 
-def is_volume(op: Conv | AvgPool | MaxPool) -> bool:
+def is_volume(op: Conv | Deconv | AvgPool | MaxPool) -> bool:
     """Whether an op works on volumes of reals."""
     return len(op.strides) == 3 and is_float(op.x)
 
@@ -96,15 +98,68 @@ class ConvolutionOfPlanes(GraphPattern):
             }
             whole = part["shape"] == shape
             seen.append(x if whole else insert_part(rewriter, op, f"plane{at}", Slice, x, **part))
-        if kernel == 1:
-            return seen[0]
-        joined = insert_part(rewriter, op, "seen", Concat, seen, axis=2)
-        if op.group == 1:
-            return joined
-        # The channels of a group lie together: group, plane, channel of the group.
-        order = np.arange(kernel * channels).reshape(kernel, op.group, -1).transpose(1, 0, 2).reshape(-1)
-        index = index_weight(self.graph, rewriter, op, "grouped", order)
-        return insert_part(rewriter, op, "grouped", Gather, joined, index, axis=2)
+        return _side_by_side(self.graph, rewriter, op, seen, channels)
+
+
+def _side_by_side(
+    graph: Graph, rewriter: PatternRewriter, op: Conv | Deconv, seen: list[SSAValue], channels: int
+) -> SSAValue:
+    """The planes that each plane of a result sees as channels: N, D', K * C, H, W."""
+    if len(seen) == 1:
+        return seen[0]
+    joined = insert_part(rewriter, op, "seen", Concat, seen, axis=2)
+    if op.group == 1:
+        return joined
+    # The channels of a group lie together: group, plane, channel of the group.
+    order = np.arange(len(seen) * channels).reshape(len(seen), op.group, -1).transpose(1, 0, 2).reshape(-1)
+    index = index_weight(graph, rewriter, op, "grouped", order)
+    return insert_part(rewriter, op, "grouped", Gather, joined, index, axis=2)
+
+
+class TransposedConvolutionOfPlanes(GraphPattern):
+    """deconv(x: N,C,D,H,W) → deconv(planes of x)"""
+
+    @rewrites
+    def match_and_rewrite(self, op: Deconv, rewriter: PatternRewriter) -> None:
+        """With constant weights."""
+        weight = self.graph.constant(op.weight) if is_volume(op) else None
+        if weight is None:
+            return
+        n, channels, deep, height, width = shape_of(op.x)
+        out, (depth, rows, columns) = shape_of(op.y)[1], shape_of(op.y)[2:]
+        turned = insert_part(rewriter, op, "turned", Permute, op.x, order=_SWAPPED)
+        x = insert_part(rewriter, op, "padded", Pad, turned, pads=(0, 0, 0, 0, 0, 0, 1, 0, 0, 0))
+        seen = []
+        for at in range(weight.shape[2]):
+            # The plane that reaches each plane of the result through this one of the kernel; the last is zeros.
+            plane, rest = np.divmod(np.arange(depth) + op.pads[0] - at * op.dilations[0], op.strides[0])
+            plane = np.where((rest == 0) & (plane >= 0) & (plane < deep), plane, deep)
+            index = index_weight(self.graph, rewriter, op, f"plane{at}", plane)
+            seen.append(insert_part(rewriter, op, f"plane{at}", Gather, x, index, axis=1))
+        planes = _side_by_side(self.graph, rewriter, op, seen, channels)
+        shape = (n * depth, len(seen) * channels, height, width)
+        images = insert_part(rewriter, op, "images", Reshape, planes, shape=shape)
+        grouped = weight.reshape(op.group, channels // op.group, *weight.shape[1:]).transpose(
+            0, 3, 1, 2, 4, 5
+        )
+        kernel = np.ascontiguousarray(grouped).reshape(shape[1], *weight.shape[1:2], *weight.shape[3:])
+        made = insert_part(
+            rewriter,
+            op,
+            "2d",
+            Deconv,
+            images,
+            insert_weight(self.graph, rewriter, f"{result_names(op)[0]}/weight", kernel, like=op.weight),
+            op.bias,
+            strides=op.strides[1:],
+            pads=(*op.pads[1:3], *op.pads[4:]),
+            dilations=op.dilations[1:],
+            group=op.group,
+            output_padding=op.output_padding[1:],
+            **activation_of(op),
+        )
+        volume = insert_part(rewriter, op, "planes", Reshape, made, shape=(n, depth, out, rows, columns))
+        replace(rewriter, op, Permute.make(volume, order=_SWAPPED))
 
 
 class PoolOfPlanes(GraphPattern):
@@ -161,4 +216,6 @@ class FoldDepth(Pass):
 
     def run(self, graph: Graph) -> None:
         """Apply the pass."""
-        apply_patterns(graph, [ConvolutionOfPlanes(graph), PoolOfPlanes(graph)])
+        apply_patterns(
+            graph, [ConvolutionOfPlanes(graph), TransposedConvolutionOfPlanes(graph), PoolOfPlanes(graph)]
+        )

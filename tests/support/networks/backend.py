@@ -46,6 +46,8 @@ class Builder:
         self.values: list[Value] = [v for v in self.graph.block.args if dtype_of(v.type).name == "f32"]
         self.divisors: set[str] = set()
         """Tensors whose ranges do not hold zero."""
+        self.outputs: list[Value] = []
+        """Outputs that are no floats."""
         self.count = 0
 
     def pick(self, *options: Any) -> Any:
@@ -373,6 +375,15 @@ def recurrent_step(b: Builder, x: Value) -> None:
     b.add(kind, x, *operands, hidden=hidden, direction=direction, **properties)
 
 
+def _best(b: Builder, x: Value) -> None:
+    x = b.add(top.Sigmoid, x)
+    axis = b.size(len(shape_of(x))) - 1
+    values = b.add(top.TopK, x, k=b.size(shape_of(x)[axis]), axis=axis, largest=b.flag())
+    if b.flag():
+        b.outputs.append(values.owner.results[1])
+    b.values = [value for value in b.values if dtype_of(value.type).name == "f32"]
+
+
 def _volume(b: Builder, x: Value) -> None:
     """Convolutions and pools of three axes."""
     shape = shape_of(x)
@@ -473,7 +484,7 @@ def _scaled(b: Builder, x: Value) -> None:
 _STEPS: tuple[Callable[[Builder, Value], None], ...] = (
     _conv, _conv, _conv, _conv, _matmul, _matmul, _binary, _binary, _unary, _unary, _prelu, _pool, _pool, _pad, _resize,
     _cut, _gather, _concat, _permute, _reshape, _blocks, _repeat, _rows, _reduce,
-    _volume, _sums, _choice, _index, _lookup, _quotient, _norms, _scaled,
+    _best, _volume, _sums, _choice, _index, _lookup, _quotient, _norms, _scaled,
 )  # fmt: skip
 
 
@@ -492,7 +503,7 @@ def network(
                 b.pick(*_STEPS)(b, x)
     outputs = [v for v in b.values if v.first_use is None or b.random.integers(6) == 0]
     inputs = list(b.graph.block.args)
-    outputs = [v for v in outputs if v not in inputs]
+    outputs = [*(v for v in outputs if v not in inputs), *b.outputs]
     if not outputs:
         return network(seed + 1_000_000, most_steps, also)
     b.graph.set_outputs([(f"y{i}", value) for i, value in enumerate(outputs)])

@@ -32,6 +32,10 @@ EXPANDED: dict[str, Callable[[], Any]] = {
     ),
     "conv:grouped volume": lambda: lang.conv(VOLUME, _values(6, 1, 2, 3, 3), group=3, dilations=(2, 1, 1)),
     "conv:planes": lambda: lang.conv(VOLUME, _values(2, 3, 1, 3, 3)),
+    "deconv:volume": lambda: lang.deconv(
+        VOLUME, _values(3, 4, 3, 2, 3), _values(4), strides=(2, 1, 2), pads=(1, 0, 1, 0, 0, 1), output_padding=(1, 0, 0)
+    ),
+    "deconv:grouped volume": lambda: lang.deconv(VOLUME, _values(3, 2, 2, 2, 2), group=3, dilations=(2, 1, 1)),
     "max_pool:volume": lambda: lang.max_pool(VOLUME, kernel=(2, 3, 2), strides=2, pads=(0, 1, 0, 1, 1, 1)),
     "avg_pool:volume": lambda: lang.avg_pool(VOLUME, kernel=2, strides=2, pads=(0, 1, 0, 1, 1, 1)),
     "avg_pool:padded volume": lambda: lang.avg_pool(VOLUME, kernel=3, pads=1, count_include_pad=True),
@@ -56,6 +60,10 @@ EXPANDED: dict[str, Callable[[], Any]] = {
         for kind in ("l1", "l2", "sum_square", "log_sum_exp")
     },
     "reduce:log_sum": lambda: lang.reduce(lang.exp(MATRIX), kind="log_sum", axes=(1,)),
+    "grid_sample": lambda: lang.grid_sample(IMAGE, np.tanh(_values(1, 5, 7, 2))),
+    "grid_sample:nearest": lambda: lang.grid_sample(
+        IMAGE, _values(1, 5, 7, 2), mode="nearest", padding="border", align_corners=True
+    ),
     "gather:matrix": lambda: lang.gather(SERIES, np.array([[0, 2], [3, -1]]), axis=1),
     "gather_elements": lambda: lang.gather_elements(MATRIX, np.array([[0, 2], [3, -1]]), axis=1),
     "gather_nd": lambda: lang.gather_nd(IMAGE, np.array([[0, 1], [0, -1]])),
@@ -75,10 +83,19 @@ def _above(limit: float) -> Any:
     return lang.compare(lang.tanh(MATRIX), limit, mode="greater")
 
 
+def _cost_volume() -> Any:
+    """The likeness of an image to another one that is moved to the left by 0 to 2 columns."""
+    first, second = lang.tanh(IMAGE), lang.sigmoid(IMAGE)
+    padded = lang.pad(second, pads=(0, 0, 0, 0, 0, 0, 0, 2))
+    moved = [lang.slice(padded, offset=(0, 0, 0, at), steps=(1,) * 4, shape=(1, 4, 6, 5)) for at in range(3)]
+    return lang.concat([lang.reduce(lang.mul(first, each), kind="mean", axes=(1,)) for each in moved], axis=1)
+
+
 LOWERED: dict[str, Callable[[], Any]] = {
     "div": lambda: lang.div(MATRIX, lang.add(lang.sigmoid(MATRIX), 0.5)),
     "div:negative": lambda: lang.div(MATRIX, lang.sub(lang.tanh(MATRIX), 2.0)),
     "div:number": lambda: lang.div(lang.add(lang.sigmoid(MATRIX), 0.5), lang.add(lang.abs(MATRIX), 1.5)),
+    "cost volume": _cost_volume,
     "where:constant": lambda: lang.where(np.arange(8) > 3, MATRIX, lang.tanh(MATRIX)),
     "where:limit": lambda: lang.where(_above(0.1), MATRIX, lang.sigmoid(MATRIX)),
     "where:two": lambda: lang.where(
@@ -94,6 +111,7 @@ LOWERED: dict[str, Callable[[], Any]] = {
         for mode in ("and", "or", "xor")
     },
     "cast": lambda: lang.mul(MATRIX, lang.cast(_above(0.0), to="f32")),
+    "topk": lambda: lang.topk(lang.tanh(MATRIX), k=3)[0],
     "gather:embedding": lambda: lang.matmul(
         lang.gather(_values(20, 6), INDICES, axis=0), _values(6, 3)
     ),

@@ -190,7 +190,7 @@ def where(op: top.Where, context: LoweringContext) -> Value:
     y = context.type_of(op.y)
     truth = QuantType.of(y.dtype, 1.0, 0)
     condition = context.constant(op.condition)
-    sides = []
+    sides: list[tuple[Value | None, Value]] = []
     for value, chosen in ((op.a, True), (op.b, False)):
         side = context.joined(value, y)
         array = context.constant(value)
@@ -204,14 +204,14 @@ def where(op: top.Where, context: LoweringContext) -> Value:
                 mask = _opposite(op, context, mask, truth, name=context.derived(op.y, "other"))
         sides.append((None if blank else mask, side))
     needed = [(mask, side) for mask, side in sides if mask is not None]
+    if not needed:
+        raise NoIntegerForm("both of its sides are zero")
     if len(needed) == 1 and _covers(needed[0], op):
         return _product(op, context, *needed[0], y, loc=op.location)
-    products = []
-    for (mask, side), what in zip(sides, ("first", "second"), strict=True):
-        if mask is None:
-            products.append(side)
-        else:
-            products.append(_product(op, context, mask, side, y, name=context.derived(op.y, what)))
+    products = [
+        side if mask is None else _product(op, context, mask, side, y, name=context.derived(op.y, what))
+        for (mask, side), what in zip(sides, ("first", "second"), strict=True)
+    ]
     return _sum(npu.Add, op, context, *products, to=y, loc=op.location)
 
 
