@@ -85,7 +85,7 @@ class Result:
 
 @record
 class Stage:
-    """The output stage: y = sat(zero_point + rq(acc), lo, hi); of bf16 and f16 a relu, lo and hi the bits of f32."""
+    """The output stage: y = sat(zero_point + rq(acc), lo, hi); of floats a relu, lo and hi the bits of f32."""
 
     kind: int
     """Requantization: an index of double_rounding, single_rounding, single_even, pow2, float_scale."""
@@ -208,7 +208,7 @@ class Barrier(TypedInstruction):
 
 @record
 class Conv(TypedInstruction):
-    """Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Integers, or all bf16 or f16."""
+    """Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Integers, or all bf16, f16 or f32."""
 
     name: ClassVar[str] = "conv"
     opcode: ClassVar[int] = 8
@@ -224,7 +224,7 @@ class Conv(TypedInstruction):
     w_zero_point: int
     """Its zero point."""
     bias: Address
-    """i32[out_c], or i64 if wide, or f32 of bf16 and f16; or none."""
+    """i32[out_c], or i64 if wide, or f32 of floats; or none."""
     wide: int
     """1: 64-bit biases and sums."""
     transposed: int
@@ -315,6 +315,81 @@ class Matmul(TypedInstruction):
         return cls(
             Source(n[0], n[1], n[2]), Second(n[3], n[4], n[5]), n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13],
             Result(n[14], n[15]), Stage(n[16], n[17], n[18], n[19], n[20], n[21], n[22]),
+        )
+
+
+@record
+class Recurrent(TypedInstruction):
+    """One direction of a recurrent layer over all its steps, with its state in local memory (docs/arithmetic-recurrent.md)."""
+
+    name: ClassVar[str] = "recurrent"
+    opcode: ClassVar[int] = 10
+    queue: ClassVar[str] = "matrix"
+    addresses: ClassVar[tuple[int, ...]] = (0, 15, 16, 17, 18, 19, 20)
+    source: Source
+    steps: int
+    """x is (steps, batch, inputs)."""
+    batch: int
+    inputs: int
+    hidden: int
+    """Units."""
+    gates: int
+    """1 a simple layer, 3 a GRU, 4 an LSTM."""
+    reverse: int
+    """1: from the last step to the first."""
+    linear_before_reset: int
+    """Of a GRU: 1 if the reset gate works behind the product."""
+    coupled: int
+    """Of an LSTM: 1 if the forget gate is 1 less the input gate."""
+    peephole: int
+    """Of an LSTM: 1 if it has peepholes."""
+    cell_bits: int
+    """Of an LSTM: bits of a cell behind the point."""
+    w_dtype: int
+    """The type of the weights."""
+    limit: int
+    """Arguments of gates are clamped to +-limit; 32768: to 16 bits."""
+    constants: Address
+    """Weights, parameters and tables in the order of docs/arithmetic-recurrent.md."""
+    first_h: Address
+    """(batch, hidden) of y_dtype, what h begins with; or none: 0."""
+    first_state: Address
+    """(batch, hidden) of i16, what the cell or the state begins with; or none: 0."""
+    last_h: Address
+    """(batch, hidden) of y_dtype, what h ends with; or none."""
+    last_state: Address
+    """(batch, hidden) of i16, what the cell or the state ends with; or none."""
+    result: Result
+    y_stride: int
+    """Elements from one step of y, (batch, hidden), to the next."""
+    multiplier: int
+    """Of the output."""
+    shift: int
+    """Of the output."""
+    zero_point: int
+    """Of the output."""
+    lo: int
+    """The least output."""
+    hi: int
+    """The greatest output."""
+
+    def numbers(self) -> list[Any]:
+        """Its fields behind the head in the order of the table."""
+        source = self.source
+        result = self.result
+        return [
+            source.x, source.x_dtype, source.x_zero_point, self.steps, self.batch, self.inputs, self.hidden,
+            self.gates, self.reverse, self.linear_before_reset, self.coupled, self.peephole, self.cell_bits,
+            self.w_dtype, self.limit, self.constants, self.first_h, self.first_state, self.last_h, self.last_state,
+            result.y, result.y_dtype, self.y_stride, self.multiplier, self.shift, self.zero_point, self.lo, self.hi,
+        ]
+
+    @classmethod
+    def of(cls, n: Sequence[Any]) -> Self:
+        """The instruction of such numbers."""
+        return cls(
+            Source(n[0], n[1], n[2]), n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14],
+            n[15], n[16], n[17], n[18], n[19], Result(n[20], n[21]), n[22], n[23], n[24], n[25], n[26], n[27],
         )
 
 
@@ -735,7 +810,7 @@ class Reduce(TypedInstruction):
     addresses: ClassVar[tuple[int, ...]] = (0, 8, 12, 13)
     source: Source
     mode: int
-    """0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest, 5 mean (bf16 and f16)."""
+    """0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest, 5 mean (floats)."""
     last: int
     """For places: 1 the last, 0 the first."""
     outer: int
@@ -813,7 +888,7 @@ class Softmax(TypedInstruction):
     rows: int
     width: int
     form: int
-    """0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits, 3 of bf16 and f16."""
+    """0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits, 3 of floats."""
     coarse: Address
     """256 u32; form 2: 513 i16 of exponentials; or none."""
     fine: Address
@@ -861,7 +936,7 @@ class Norm(TypedInstruction):
     rows: int
     width: int
     form: int
-    """0 the general one, 1 TFLite's L2 of 8 bits; of bf16 and f16, 2 by the mean of squares, 3 by their sum."""
+    """0 the general one, 1 TFLite's L2 of 8 bits; of floats, 2 by the mean of squares, 3 by their sum."""
     center: int
     """1: the mean is taken away first."""
     epsilon: int
@@ -991,8 +1066,8 @@ class Custom(TypedInstruction):
 
 
 INSTRUCTIONS: tuple[type[TypedInstruction], ...] = (
-    Load, Store, Barrier, Conv, Matmul, Copy, Fill, Gather, Add, Mul, Requant, Table, Minmax, Cast, MaxPool,
-    AvgPool, Reduce, Topk, Softmax, Norm, Resize, Custom,
+    Load, Store, Barrier, Conv, Matmul, Recurrent, Copy, Fill, Gather, Add, Mul, Requant, Table, Minmax, Cast,
+    MaxPool, AvgPool, Reduce, Topk, Softmax, Norm, Resize, Custom,
 )
 """All records of instructions, in the order of the table."""
 BY_NAME = {kind.name: kind for kind in INSTRUCTIONS}
