@@ -103,7 +103,7 @@ class Composite(GraphPattern):
         first, *others = resized_axes(op)
         for axis in reversed(others):
             product = self._product(op, rewriter, x, axis)
-            product.location = derived_location(op, f"axis{axis}")  # type: ignore[assignment]
+            product.location = derived_location(op, f"axis{axis}")
             x = insert(rewriter, product).results[0]
         replace(rewriter, op, self._product(op, rewriter, x, first))
 

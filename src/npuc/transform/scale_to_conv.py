@@ -58,7 +58,7 @@ class AsConvolution(GraphPattern):
         if len(shape) == 4:
             replace(rewriter, op, conv)
             return
-        conv.location = derived_location(op, "2d")  # type: ignore[assignment]
+        conv.location = derived_location(op, "2d")
         replace(rewriter, op, Reshape.make(insert(rewriter, conv).y, shape=shape))
 
 
