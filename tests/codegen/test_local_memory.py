@@ -18,11 +18,12 @@ from npuc.engine import IntegerEngine
 from npuc.errors import CompileError, ScheduleError
 from npuc.flow import network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.ir import Graph
+from npuc.profile.timeline import profile_of
 from npuc.schedule.cache import Cache
 from npuc.schedule.memory_reduction import PRICE
 from npuc.schedule.schedule_file import ScheduleFile, describe
 from npuc.sim import run, sanitize, simulate
-from npuc.target import load_target
+from npuc.target import Target, load_target
 
 TARGET = load_target("edge-4t")
 
@@ -204,3 +205,23 @@ def test_several_cores_run_a_layer_in_parts(connected: Graph) -> None:
     done = compile_program(connected, target, CompileOptions(local_memory=8 << 10))
     assert used(done) <= 8 << 10
     check(connected, done)
+
+
+def test_one_core_spills_to_shared_memory_first(convolutions: Graph) -> None:
+    """What finds no room in local memory goes to the memory on the chip as far as that holds it, and then to DRAM."""
+    inputs = random_inputs(convolutions)
+    expected = IntegerEngine(convolutions).run(inputs)
+    profiles = {}
+    for kib in (0, 32, 1024):
+        data = TARGET.to_dict()
+        if kib:
+            data["memory"]["shared"] = {"size": f"{kib}KiB", "bandwidth": "64B/cycle"}
+        done = compile_program(convolutions, Target.from_dict(data), CompileOptions(1, local_memory=52 << 10))
+        assert sanitize(done.model) == []
+        for name, values in run(done.model, inputs).items():
+            np.testing.assert_array_equal(values, expected[name])
+        profiles[kib] = profile_of(done.model, simulate(done.model))
+    none, some, much = (profiles[kib] for kib in (0, 32, 1024))
+    assert none.shared == 0 < some.shared < much.shared
+    assert much.dram < some.dram < none.dram
+    assert much.cycles < none.cycles

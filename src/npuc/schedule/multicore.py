@@ -19,6 +19,7 @@ Dynamic programming as on one core (`grouping.py`), with one state a cut: all te
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -165,16 +166,25 @@ class CoreGrouping:
         return inf, None
 
 
-def homes(decisions: Decisions, grouping: Grouping, size: int) -> dict[Tensor, int]:
-    """Addresses in the shared memory for the tensors between groups, as far as they fit: those that are read soon first."""
+def between_groups(decisions: Decisions, grouping: Grouping) -> dict[Tensor, tuple[int, int]]:
+    """Tensors that cores exchange between groups: the group that makes each, and the last that reads it."""
     group_of = decisions.group_of
     outputs = {tensor.storage for tensor in grouping.network.outputs}
-    candidates: list[tuple[Tensor, int, int]] = []
+    spans: dict[Tensor, tuple[int, int]] = {}
     for tensor, producer in grouping.producers.items():
         readers = [group_of[use] for use in grouping.uses.get(tensor, ())]
         if producer < 0 or tensor in outputs or not readers or max(readers) == group_of[producer]:
             continue
-        candidates.append((tensor, group_of[producer], max(readers)))
+        spans[tensor] = group_of[producer], max(readers)
+    return spans
+
+
+def homes(spans: Mapping[Tensor, tuple[int, int]], size: int) -> dict[Tensor, int]:
+    """Addresses in the shared memory for tensors that leave local memory, as far as they fit: those that are read soon first.
+
+    `spans` says when each is alive, in groups or in steps.
+    """
+    candidates = [(tensor, first, last) for tensor, (first, last) in spans.items()]
     chosen = sorted(candidates, key=lambda item: ((item[2] - item[1]) * item[0].size, item[0].name))
     while chosen:
         rectangles = [

@@ -22,7 +22,7 @@ from npuc.schedule.layers import BLOCK, Tensor, aligned
 from npuc.schedule.memory import Buffer as Rectangle
 from npuc.schedule.memory import plan
 from npuc.schedule.memory_reduction import CostFunction, reduce_memory
-from npuc.schedule.multicore import CoreGrouping, homes
+from npuc.schedule.multicore import CoreGrouping, between_groups, homes
 from npuc.schedule.network import Network
 from npuc.schedule.pins import NOTHING, Pins
 from npuc.schedule.prefetch import DoesNotPack, place, place_tightly
@@ -129,8 +129,10 @@ def assembled(
             continue
         constants, stored = _streamed(works, weights_base, network, target)
         shared = target.memory.shared
-        at_home = homes(decisions, grouping, int(shared.size)) if shared is not None and cores > 1 else {}
         spilled = _spilled(works, decisions, grouping)
+        # One core has no tensors to exchange, but what finds no room in local memory is nearer there than in DRAM.
+        spans = between_groups(decisions, grouping) if cores > 1 else spilled
+        at_home = homes(spans, int(shared.size)) if shared is not None else {}
         tensors = {**places, **{tensor: (SHARED, address) for tensor, address in at_home.items()}}
         inside = {tensor: span for tensor, span in spilled.items() if tensor not in at_home}
         rectangles = [
