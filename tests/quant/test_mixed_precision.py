@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from npuc import lang
 from npuc.calib.sources import open_data
 from npuc.errors import QuantizationError
-from npuc.ir import Graph
+from npuc.ir import Graph, npu
 from npuc.layer_costs import TargetCostModel
 from npuc.quant.adaquant.lowering import LearnedLayer, lower_learned
 from npuc.quant.ladder import Candidate, QuantizationContext, run
@@ -31,6 +31,7 @@ from npuc.quant.mixed_precision.mixing import Mixer, Pick, describe
 from npuc.quant.mixed_precision.rerounding import Rerounding
 from npuc.quant.mixed_precision.step import ALLOWED, MixedPrecision
 from npuc.quant.mixed_precision.units import find_units, key
+from npuc.quant.mixed_precision.variants import Variant
 from npuc.quant.scheme import SCHEMES
 from npuc.target import load_target
 
@@ -450,3 +451,57 @@ def test_samples_of_the_ladder_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert "the first 5 samples" in notes[0]
     monkeypatch.setattr(run, "MOST_BYTES", 3 * samples[0]["x"].nbytes)
     assert len(kept_samples(graph, open_data(graph, samples))) == 3
+
+
+@pytest.fixture(scope="module")
+def with_floats() -> tuple[QuantizationContext, Candidate]:
+    """The planted network on a machine that has no 16-bit integers, but bf16, f16 and f32."""
+    graph, samples = planted()
+    machine = load_target("bm1684x-like")
+    make_context = QuantizationContext(
+        graph,
+        samples,
+        lambda op: SCHEMES["int8"],
+        methods=("mse",),
+        cost_model=TargetCostModel(machine),
+        target=machine,
+    )
+    return make_context, make_context.start()
+
+
+def test_floats_of_the_machine_are_offered_at_their_price(with_floats: Any) -> None:
+    make_context, best = with_floats
+    mixer = Mixer(best, make_context, make_context.cost_model)
+    unit = next(index for index, unit in enumerate(mixer.units) if unit.name == _SPOILED)
+    options = {
+        option.pick.activation: option for option in mixer.frontier.units[unit] if not option.pick.weights
+    }
+    assert options.keys() == {"own", "bf16", "f16", "f32"}
+    costs, noises = ([getattr(options[kind], what) for kind in options] for what in ("cost", "noise"))
+    assert costs == sorted(costs) and noises == sorted(noises, reverse=True)
+    # Converting in and out costs cycles, too: without it the layers alone would be cheaper.
+    layers = {variant.activation: variant for variant in mixer._floats}
+    ops = dict.fromkeys((*mixer.units[unit].makers, *mixer.units[unit].readers))
+    assert options["bf16"].cost > sum(mixer._extra(op, layers["bf16"]) for op in ops)
+    point = mixer.frontier.cheapest(10**-3.0)
+    assert point is not None
+    picks = mixer.frontier.picks(point)
+    assert {pick.activation for pick in picks if pick.unit.name == _SPOILED} <= {"bf16", "f16"}
+    made = mixer.candidate(picks)
+    assert best.sqnr < 15 and made.sqnr > 25
+    assert any(isinstance(op, npu.FloatConv) for op in made.quantized.ops)
+    assert any(isinstance(op, npu.Conv) for op in made.quantized.ops)
+    assert make_context.cost_model.network(made.quantized) is not None
+    assert "bf16 for" in describe(picks) or "f16 for" in describe(picks)
+
+
+def test_f16_is_not_offered_for_numbers_that_it_does_not_hold(with_floats: Any) -> None:
+    make_context, best = with_floats
+    entries = {
+        name: replace(entry, max=70_000.0) if name == _SPOILED else entry
+        for name, entry in best.table.entries.items()
+    }
+    large = replace(best, table=replace(best.table, entries=entries))
+    mixer = Mixer(large, make_context, make_context.cost_model)
+    unit = next(unit for unit in mixer.units if unit.name == _SPOILED)
+    assert [mixer._able(unit, Variant(kind)) for kind in ("bf16", "f16", "f32")] == [True, False, True]

@@ -1,7 +1,8 @@
 """What rounding some tensors alone does to the outputs of a float network.
 
-The program is exported once; for each set of tensors, a quantize and a dequantize node are put behind each of them and
-the rest computes in float. Noise is error over signal at the outputs, their mean: independent roundings add up.
+The program is exported once; for each set of tensors, a quantize and a dequantize node (or, of a short float, two casts) are
+put behind each of them and the rest computes in float. Noise is error over signal at the outputs, their mean: independent
+roundings add up.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from npuc.arithmetic.dtypes import DType
 from npuc.arrays import Array
 from npuc.engine.floating import session_options
 from npuc.engine.weights import attach_weights
@@ -22,7 +24,7 @@ from npuc.ir.dtypes import QuantType
 def output_noise(
     graph: Graph,
     sets: Sequence[Collection[str]],
-    types: Mapping[str, QuantType],
+    types: Mapping[str, QuantType | DType],
     samples: Sequence[Mapping[str, Array]],
     threads: int = 1,
     measure: Callable[[Sequence[Sequence[Array]], Sequence[Sequence[Array]]], float] | None = None,
@@ -55,13 +57,15 @@ def output_noise(
         yield measure(run(_rounding(exported.proto, rounded)), exact)
 
 
-def _rounding(model: ModelProto, types: Mapping[str, QuantType]) -> ModelProto:
+def _rounding(model: ModelProto, types: Mapping[str, QuantType | DType]) -> ModelProto:
     """The same model with tensors rounded on their way to those that read them."""
     changed = ModelProto()
     changed.CopyFrom(model)
     nodes: list[NodeProto] = []
     own = _unused(model)
     for name, kind in types.items():
+        if isinstance(kind, DType):
+            continue
         scale = numpy_helper.from_array(np.array(kind.scale, np.float32), f"{own}{name}/scale")
         zero = numpy_helper.from_array(np.array(kind.zero_point, kind.dtype.numpy), f"{own}{name}/zero_point")
         changed.graph.initializer.extend([scale, zero])
@@ -74,6 +78,11 @@ def _rounding(model: ModelProto, types: Mapping[str, QuantType]) -> ModelProto:
             if name in types:
                 ends = [f"{own}{name}/scale", f"{own}{name}/zero_point"]
                 steps, rounded = f"{own}{name}/steps", f"{own}{name}/rounded"
+                kind = types[name]
+                if isinstance(kind, DType):
+                    nodes.append(helper.make_node("Cast", [name], [steps], to=kind.onnx))
+                    nodes.append(helper.make_node("Cast", [steps], [rounded], to=TensorProto.FLOAT))
+                    continue
                 nodes.append(helper.make_node("QuantizeLinear", [name, *ends], [steps]))
                 nodes.append(helper.make_node("DequantizeLinear", [steps, *ends], [rounded]))
     del changed.graph.node[:]

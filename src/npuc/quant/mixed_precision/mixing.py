@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.dtypes import dtype_of
 from npuc.calib.calibration import table_from
 from npuc.calib.table import CalibrationTable
 from npuc.ir import Graph, shape_of, value_name
@@ -31,14 +32,15 @@ from npuc.quant.mixed_precision.sensitivity import Probe, rounded_weights, tenso
 from npuc.quant.mixed_precision.units import Unit, find_units, key
 from npuc.quant.mixed_precision.variants import (
     FLOAT,
+    MACHINE_FLOATS,
     OWN,
-    SHORT,
     VARIANTS,
     WIDE,
     Variant,
     is_possible,
     scheme_as,
 )
+from npuc.quant.overflow import LARGEST, reach_of
 from npuc.quant.scheme import Scheme
 
 _PROBED = 16
@@ -48,6 +50,8 @@ _ROOM = 2.0
 """The factor by which 16-bit ranges exceed the observed ones: a bit of resolution matters less than a clipped value."""
 _FINE = _ROOM**2 * 2.0**-16
 """The share of the noise that remains with 8 more bits."""
+_NOISE_OF_FLOATS = {"bf16": 1.0, "f16": 2.0**-6, "f32": 2.0**-32}
+"""The noise of a float type, in that of bf16: each bit of its fraction more is a quarter of it."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,9 @@ class Mixer:
         self._types = tensor_types(best.quantized)
         self._rerounding = Rerounding(best, context)
         self.units = find_units(best.source, self._types)
-        self._float = SHORT if self._computes_short() else FLOAT
-        variants = [variant for variant in (*VARIANTS, self._float) if self._is_used(variant)]
+        floats = [variant for variant in MACHINE_FLOATS if self._compiles(variant)]
+        self._floats = floats or [FLOAT]
+        variants = [variant for variant in (*VARIANTS, *self._floats) if self._is_used(variant)]
         self._layer_cost = {variant: cost_model.layers(self._lowered(variant)) for variant in variants}
         own = self._layer_cost[OWN]
         self._exposed = exposed(own)
@@ -91,9 +96,9 @@ class Mixer:
             return False
         return variant == OWN or is_possible(scheme, variant, self.context.target)
 
-    def _computes_short(self) -> bool:
-        """Whether the target has bf16, and the compiler supports it there."""
-        return self._is_used(SHORT) and self.cost_model.network(self._lowered(SHORT)) is not None
+    def _compiles(self, variant: Variant) -> bool:
+        """Whether the target computes with a float type, and the compiler supports it there."""
+        return self._is_used(variant) and self.cost_model.network(self._lowered(variant)) is not None
 
     def _lowered(self, variant: Variant) -> Graph:
         """The network with one variant for all layers."""
@@ -119,6 +124,10 @@ class Mixer:
         """The Pareto-optimal choices; costs are additional cycles, noises are error over signal."""
         probe = Probe.of(self.best.source, _spread(self.context.fit, _PROBED), self.context.threads)
         noise = probe.tensors(self.units, self._types)
+        bf16 = dtype_of("bf16")
+        short = [0.0] * len(self.units)
+        if self._floats != [FLOAT]:
+            short = probe.tensors(self.units, dict.fromkeys(self._types, bf16))
         layers = {
             layer.name: layer
             for layer in integer_layers(self.best.source, self.best.quantized, self._schemes)
@@ -126,13 +135,16 @@ class Mixer:
         shorter = [self._with(op, layers.get(key(op)), "i4") for unit in self.units for op in unit.weighted]
         self._rerounding.integers(layer for layer in shorter if layer is not None)
         units = []
-        for unit, tensors in zip(self.units, noise, strict=True):
+        for unit, tensors, rounded in zip(self.units, noise, short, strict=True):
             weights: dict[str, dict[str, float]] = {}
+            in_bf16 = rounded
             for op in unit.weighted:
                 if (layer := layers.get(key(op))) is None:
                     continue
                 weights[key(op)] = self._weight_noise(op, layer, probe)
-            units.append(self._options(unit, tensors, weights))
+                if self._floats != [FLOAT]:
+                    in_bf16 += probe.weights(op, layer.weight.astype(bf16.numpy))
+            units.append([*self._options(unit, tensors, weights), *self._float_options(unit, in_bf16)])
         return frontier(units)
 
     def _weight_noise(self, op: Any, layer: IntegerLayer, probe: Probe) -> dict[str, float]:
@@ -188,14 +200,33 @@ class Mixer:
                 options.append(
                     Option(left * tensors + float(best.noise[point]), start + float(best.cost[point]), pick)
                 )
-        if self._able(unit, self._float):
-            switching = self.cost_model.switch() if self._float == FLOAT else 0.0
-            cost = switching + sum(self._extra(op, self._float) for op in unit.ops)
-            options.append(Option(0.0, cost, Pick(unit, "float")))
         return options
+
+    def _float_options(self, unit: Unit, in_bf16: float) -> list[Option]:
+        """The float types that one unit may have, at the cycles of its layers and of the conversions around them."""
+        options = []
+        for variant in self._floats:
+            if not self._able(unit, variant):
+                continue
+            around = self._conversions(unit, variant) if variant != FLOAT else self.cost_model.switch()
+            cost = around + sum(self._extra(op, variant) for op in _layers(unit))
+            noise = in_bf16 * _NOISE_OF_FLOATS.get(variant.activation, 0.0)
+            options.append(Option(noise, cost, Pick(unit, variant.activation)))
+        return options
+
+    def _conversions(self, unit: Unit, variant: Variant) -> float:
+        """The cycles to convert what the layers of a unit exchange with layers of integers: by f32, to and from the type."""
+        inside, steps = set(unit.values), 1 if variant.activation == "f32" else 2
+        values = dict.fromkeys(value for op in _layers(unit) for value in (*op.operands, *op.results))
+        crossing = [value for value in values if value not in inside and value_name(value) in self._types]
+        return sum(steps * self.cost_model.requant(prod(shape_of(value))) for value in crossing)
 
     def _able(self, unit: Unit, variant: Variant) -> bool:
         ops = [op for op in unit.ops if self._schemes(op) is not None]
+        if variant.activation == "f16":
+            reach = max((reach_of(op, self.best.source, self.best.table.entries) for op in ops), default=0.0)
+            if reach > LARGEST:
+                return False
         return variant in self._layer_cost and bool(ops) and all(self._may(op, variant) for op in ops)
 
     def _back(self, unit: Unit) -> float:
@@ -285,13 +316,19 @@ class Mixer:
 
     def _scheme_of(self, chosen: Sequence[Pick]) -> LayerSchemes:
         wide = {op for pick in chosen if pick.activation == "i16" for op in pick.unit.ops}
-        kept_float = {op for pick in chosen if pick.activation == "float" for op in pick.unit.ops}
+        floats = {
+            op: variant
+            for variant in self._floats
+            for pick in chosen
+            if pick.activation == variant.activation
+            for op in pick.unit.ops
+        }
         weights = {name: weight for pick in chosen for name, weight in pick.weights}
         schemes: dict[Any, Any] = {}
         for op, scheme in self._schemes.by_op.items():
             activation: Any = "i16" if op in wide else "own"
             weight: Any = weights.get(key(op), "own") if op.results else "own"
-            variant = self._float if op in kept_float else Variant(activation, weight)
+            variant = floats.get(op) or Variant(activation, weight)
             schemes[op] = scheme if variant == OWN else scheme_as(scheme, variant, self.context.target)
         return LayerSchemes(schemes)
 
@@ -317,6 +354,11 @@ class Mixer:
         return quantized
 
 
+def _layers(unit: Unit) -> dict[Any, None]:
+    """The layers of a unit in a fixed order."""
+    return dict.fromkeys((*unit.makers, *unit.readers))
+
+
 def _spread(samples: Sequence[Sample], count: int) -> list[Sample]:
     """`count` samples, evenly spread."""
     return [samples[index] for index in sorted({int(i) for i in np.linspace(0, len(samples) - 1, count)})]
@@ -328,7 +370,8 @@ def describe(picks: Sequence[Pick]) -> str:
     if not changed:
         return "types as they were"
     parts = []
-    for activation, words in (("i16", "16 bits for"), ("float", "float for")):
+    kinds = {"i16": "16 bits for", "float": "float for"}
+    for activation, words in (kinds | {name: f"{name} for" for name in _NOISE_OF_FLOATS}).items():
         names = [pick.unit.name for pick in changed if pick.activation == activation]
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""

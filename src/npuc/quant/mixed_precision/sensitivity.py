@@ -1,7 +1,7 @@
 """The noise that each rounding alone causes at the outputs: error over signal, as the mean over the slices.
 
-Tensors are rounded to their types in the integer network, weights to their integers there or to those with fewer bits;
-everything else is float. Roundings are independent of each other, so their noises add up.
+Tensors are rounded to their types in the integer network or to a short float, weights to their integers there, to those with
+fewer bits, or to that float; everything else is float. Roundings are independent of each other, so their noises add up.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.dtypes import DType
 from npuc.arrays import Array
 from npuc.compare import find_slices
 from npuc.engine import FloatEngine
@@ -59,8 +60,8 @@ class Probe:
         """A probe with the exact outputs of the network."""
         return Probe(graph, samples, _outputs(graph, samples, threads), threads)
 
-    def tensors(self, units: Sequence[Unit], types: Mapping[str, QuantType]) -> list[float]:
-        """The noise of rounding the 8-bit tensors of each unit."""
+    def tensors(self, units: Sequence[Unit], types: Mapping[str, QuantType | DType]) -> list[float]:
+        """The noise of rounding the 8-bit tensors of each unit to some types."""
         ports = {port.value: port.name for port in self.graph.inputs}
         ends = {port.value: index for index, port in enumerate(self.graph.outputs)}
         sets = [
@@ -83,11 +84,11 @@ class Probe:
             noises.append(noise)
         return noises
 
-    def _input(self, name: str, kind: QuantType) -> float:
+    def _input(self, name: str, kind: QuantType | DType) -> float:
         changed = [{**sample, name: _rounded(sample[name], kind)} for sample in self.samples]
         return self.measure(_outputs(self.graph, changed, self.threads), self.exact)
 
-    def _output(self, index: int, kind: QuantType) -> float:
+    def _output(self, index: int, kind: QuantType | DType) -> float:
         changed = [list(row) for row in self.exact]
         for row in changed:
             row[index] = _rounded(row[index], kind)
@@ -130,7 +131,9 @@ def _outputs(graph: Graph, samples: Sequence[Sample], threads: int) -> list[list
     return [[np.asarray(values[name]) for name in names] for values in map(engine.run, samples)]
 
 
-def _rounded(array: Array, kind: QuantType) -> Array:
+def _rounded(array: Array, kind: QuantType | DType) -> Array:
+    if isinstance(kind, DType):
+        return array.astype(kind.numpy).astype(array.dtype)
     low, high = kind.dtype.limits
     steps = np.clip(np.rint(array.astype(np.float64) / kind.scale) + kind.zero_point, low, high)
     rounded: Array = ((steps - kind.zero_point) * kind.scale).astype(array.dtype)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from npuc.quant.from_target import fitted, misfit
 from npuc.quant.possible import contradiction
-from npuc.quant.scheme import SCHEMES, Scheme
+from npuc.quant.scheme import FLOATS, SCHEMES, Scheme
 from npuc.quant.widening import wider
 from npuc.target import Target
 
@@ -16,12 +16,20 @@ from npuc.target import Target
 class Variant:
     """The types of activations and weights; `own` keeps those of the network."""
 
-    activation: Literal["own", "i16", "float"] = "own"
-    weight: Literal["own", "i4", "i8", "i16", "bf16"] = "own"
+    activation: Literal["own", "i16", "float", "bf16", "f16", "f32"] = "own"
+    """A float type that the machine computes with is that of the weights, too."""
+    weight: Literal["own", "i4", "i8", "i16"] = "own"
+
+    @property
+    def is_machine_float(self) -> bool:
+        """Whether the NPU computes with a float type."""
+        return self.activation in FLOATS
 
 
-OWN, WIDE, FLOAT, SHORT = Variant(), Variant("i16"), Variant("float"), Variant("float", "bf16")
-"""FLOAT runs on the CPU; SHORT is for targets with short floats."""
+OWN, WIDE, FLOAT = Variant(), Variant("i16"), Variant("float")
+"""FLOAT runs on the CPU."""
+MACHINE_FLOATS = (Variant("bf16"), Variant("f16"), Variant("f32"))
+"""For targets that compute with them."""
 VARIANTS = (
     OWN,
     WIDE,
@@ -39,7 +47,9 @@ def scheme_as(scheme: Scheme | None, variant: Variant, target: Target | None) ->
     if scheme is None or not scheme.needs_ranges:
         return scheme
     if variant.activation == "float":
-        return SCHEMES["bf16"] if variant.weight == "bf16" else None
+        return None
+    if variant.is_machine_float:
+        return SCHEMES[variant.activation]
     changed = wider(scheme) if variant.activation == "i16" else scheme
     if variant.weight != "own":
         changed = replace(changed, weight=variant.weight)
