@@ -10,17 +10,21 @@ import pytest
 from PIL import Image
 
 from npuc.arrays import Array
-from npuc.calib.recipe import (
+from npuc.calib.recipe import load_recipe, parse_recipe
+from npuc.calib.recipe_steps import (
     CenterCrop,
+    Crop,
+    Letterbox,
     Normalize,
     Pad,
     Resize,
     ResizeTorch,
     SetOrder,
-    load_recipe,
-    parse_recipe,
+    Standardize,
+    SwapChannels,
+    ToGray,
 )
-from npuc.errors import PreprocessError
+from npuc.errors import FileFormatError, PreprocessError
 from npuc.images.resampling import resize, taps
 
 RNG = np.random.default_rng(2)
@@ -185,3 +189,66 @@ def test_a_file_that_is_not_yaml_names_itself(tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text("!!python/object/apply:os.system ['true']")
     with pytest.raises(PreprocessError, match="is not YAML"):
         load_recipe(tmp_path / "r.yaml")
+
+
+def test_a_letterbox_is_opencvs_resize_with_a_border() -> None:
+    cv2 = pytest.importorskip("cv2")
+    image = RNG.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    boxed = Letterbox(size=(24, 24), pad_val=7, interpolation="bilinear-exact")(image)
+    inside = cv2.resize(image, (24, 16), interpolation=cv2.INTER_LINEAR_EXACT)
+    np.testing.assert_array_equal(boxed, np.pad(inside, ((4, 4), (0, 0), (0, 0)), constant_values=7))
+    corner = Letterbox(size=(24, 24), right_bottom=True, interpolation="bilinear-exact")(image)
+    np.testing.assert_array_equal(corner[:16], inside)
+    assert (corner[16:] == 114).all()
+
+
+def test_crop_swap_gray_and_standardize() -> None:
+    image = RNG.integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(Crop(size=(2, 3), top=4, left=5)(image), image[4:6, 5:8])
+    with pytest.raises(PreprocessError, match="columns 6 to 9 are not in an image of 6 x 8"):
+        Crop(size=(2, 3), left=6)(image)
+    np.testing.assert_array_equal(SwapChannels()(image), image[:, :, ::-1])
+    gray = np.asarray(Image.fromarray(image).convert("L"))
+    np.testing.assert_array_equal(ToGray()(image)[:, :, 0], gray)
+    np.testing.assert_array_equal(ToGray(channel_order="bgr")(image[:, :, ::-1])[:, :, 0], gray)
+    whole = Standardize()(image)
+    assert abs(whole.mean()) < 1e-6 and abs(whole.std() - 1) < 1e-6 and whole.dtype == np.float32
+    each = Standardize(per_channel=True)(image)
+    np.testing.assert_allclose(each.std(axis=(0, 1)), 1, atol=1e-5)
+    assert not Standardize()(np.full((2, 2, 3), 9, np.uint8)).any()
+
+
+def test_steps_are_chained_from_a_cameras_bytes_to_a_tensor(tmp_path: Path) -> None:
+    cv2 = pytest.importorskip("cv2")
+    data = RNG.integers(0, 256, (36, 32), dtype=np.uint8)
+    data.tofile(tmp_path / "frame.nv12")
+    text = """
+GetImage: {yuv: nv12, size: [24, 32], channel_order: rgb}
+CenterCrop: {size: [20, 20]}
+Resize: {img_scale: [10, 12], interpolation: bilinear-exact}
+SwapChannels: {}
+Normalize: {mean: [1, 2, 3], std: [4, 5, 6]}
+SetOrder: {shape: CHW}
+"""
+    (tmp_path / "r.yaml").write_text(text)
+    tensor = load_recipe(tmp_path / "r.yaml")(tmp_path / "frame.nv12")
+    rgb = cv2.cvtColor(data, cv2.COLOR_YUV2RGB_NV12)[2:22, 6:26]
+    expected = cv2.resize(rgb, (12, 10), interpolation=cv2.INTER_LINEAR_EXACT)[:, :, ::-1].astype(np.float32)
+    np.testing.assert_allclose(tensor, ((expected - [1, 2, 3]) / [4, 5, 6]).transpose(2, 0, 1), atol=0.3)
+    (tmp_path / "short.nv12").write_bytes(b"abc")
+    with pytest.raises(FileFormatError, match="has 3 bytes"):
+        load_recipe(tmp_path / "r.yaml")(tmp_path / "short.nv12")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"yuv": "nv12"}, "yuv and size go together"),
+        ({"yuv": "nv12", "size": [3, 4]}, "has even sides"),
+        ({"yuv": "yuyv", "size": [3, 5]}, "has an even width"),
+        ({"yuv": "nv12", "size": [4, 4], "channel_order": "rgba"}, "no alpha"),
+    ],
+)
+def test_raw_bytes_need_a_size_that_their_format_has(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(PreprocessError, match=words):
+        parse_recipe({"GetImage": options})

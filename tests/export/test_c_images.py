@@ -32,6 +32,10 @@ CASES: list[tuple[Preprocess, tuple[int, ...], str]] = [
         "f32",
     ),
     (Preprocess(interpolation="nearest", pixel_format="bgr"), (1, 3, 13, 90), "ui8"),
+    (Preprocess(interpolation="opencv-linear", keep_aspect_ratio=True), (1, 3, 40, 44), "ui8"),
+    (Preprocess(interpolation="opencv-linear-exact", pixel_format="gray"), (1, 1, 9, 70), "ui8"),
+    (Preprocess(interpolation="opencv-nearest-exact", resize=(30, 26)), (1, 3, 20, 24), "ui8"),
+    (Preprocess(interpolation="opencv-nearest"), (1, 3, 13, 90), "ui8"),
 ]
 DRIVER = r"""
 #include <stdio.h>
@@ -78,7 +82,15 @@ def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text(template(name))
     checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-ffp-contract=off", "-O1"]
     command = ["gcc", "-std=c11", *STRICT.split(), *checks, f"-I{root / 'native/include'}"]
-    command += ["driver.c", "image.c", "settings.c", "-lm", "-o", "driver"]
+    command += [
+        "driver.c",
+        "image.c",
+        "settings.c",
+        str(root / "native/src/image_resize.c"),
+        "-lm",
+        "-o",
+        "driver",
+    ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=surroundings())
     assert done.returncode == 0, done.stderr
     return folder / "driver"

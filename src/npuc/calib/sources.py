@@ -128,7 +128,8 @@ def prepared_by(text: str) -> Preparation:
     if text.startswith(RAW):
         return Preparation(None, raw=RawFormat.parse(text))
     if Path(text).suffix.lower() in (".yaml", ".yml"):
-        return Preparation(load_recipe(text))
+        recipe = load_recipe(text)
+        return Preparation(recipe, takes_any=recipe.image.yuv is not None)
     return Preparation(load_function(text), takes_any=True)
 
 

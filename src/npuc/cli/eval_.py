@@ -102,9 +102,7 @@ class EvalCommand(CommandOptions):
     pixel_format: Annotated[
         Text, typer.Option(metavar="rgb|bgr|gray|rgba", help="The pixel format that the networks take.")
     ] = None
-    interpolation: Annotated[
-        Text, typer.Option(metavar="bilinear|bicubic|nearest", help="The interpolation used to resize.")
-    ] = None
+    interpolation: Annotated[Text, typer.Option(metavar="KIND", help=options.INTERPOLATION_HELP)] = None
     input_shape: options.InputShapes = None
     max_count: given.MaxCount = None
     seed: given.Seed = None

@@ -92,9 +92,7 @@ class ImportCommand(CommandOptions):
     channel_format: Annotated[
         Texts, _flag("--channel-format", "nchw|nhwc", "The order of the input's axes.")
     ] = None
-    interpolation: Annotated[
-        Texts, _flag("--interpolation", "bilinear|bicubic|nearest", "The interpolation used to resize.")
-    ] = None
+    interpolation: Annotated[Texts, _flag("--interpolation", "KIND", options.INTERPOLATION_HELP)] = None
     fuse_preprocess: Annotated[
         bool,
         typer.Option(

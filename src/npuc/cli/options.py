@@ -54,6 +54,12 @@ Outputs = Annotated[
         help="Cut the network: these tensors, or the results of these nodes, become its outputs.",
     ),
 ]
+INTERPOLATION_HELP = (
+    "How to resize: bilinear, bicubic or nearest as Pillow does; opencv-linear, opencv-linear-exact, opencv-nearest or "
+    "opencv-nearest-exact."
+)
+"""Of `--interpolation`."""
+
 Weights = Annotated[
     Path | None,
     typer.Option(

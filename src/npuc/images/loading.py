@@ -1,9 +1,9 @@
 """Images: from a file to the tensor that a network takes, as its `Preprocess` says.
 
 Mean and scale are applied if the input is a float; an input of raw pixels (uint8, after `--fuse-preprocess`) gets the
-pixels. Pillow's resampling widens its filter when it shrinks an image, as `torchvision` on Pillow images does. The
-orientation that a camera noted in a file is not applied. Files are hostile until decoded: only common formats are
-opened, and the size is checked before the pixels are.
+pixels. Pillow's resampling widens its filter when it shrinks an image, as `torchvision` on Pillow images does; OpenCV's
+kernels are in `images.kernels`. The orientation that a camera noted in a file is not applied. Files are hostile until
+decoded: only common formats are opened, and the size is checked before the pixels are.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from PIL import Image
 from npuc.arrays import Array
 from npuc.errors import FileFormatError, PreprocessError, ResourceLimitError
 from npuc.files import existing_file
+from npuc.images.kernels import resize_image
 from npuc.images.preprocess import CHANNELS, Preprocess
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -59,7 +60,7 @@ def image_tensor(
     if preprocess.keep_aspect_ratio:
         image = _fit(image, resize, preprocess, cover=crop is not None)
     else:
-        image = image.resize((resize[1], resize[0]), _FILTERS[preprocess.interpolation])
+        image = _resized(image, *resize, preprocess.interpolation)
     if crop is not None:
         left, top = (image.width - crop[1]) // 2, (image.height - crop[0]) // 2
         image = image.crop((left, top, left + crop[1], top + crop[0]))
@@ -192,7 +193,7 @@ def _fit(image: Image.Image, size: tuple[int, int], preprocess: Preprocess, *, c
         raise PreprocessError(
             f"an image of {image.width} x {image.height} would become {new_width} x {new_height} when it is resized"
         )
-    image = image.resize((new_width, new_height), _FILTERS[preprocess.interpolation])
+    image = _resized(image, new_height, new_width, preprocess.interpolation)
     if cover:
         return image
     value = preprocess.pad_value
@@ -201,3 +202,11 @@ def _fit(image: Image.Image, size: tuple[int, int], preprocess: Preprocess, *, c
     center = preprocess.pad_type == "center"
     canvas.paste(image, ((width - new_width) // 2, (height - new_height) // 2) if center else (0, 0))
     return canvas
+
+
+def _resized(image: Image.Image, height: int, width: int, interpolation: str) -> Image.Image:
+    if interpolation in _FILTERS:
+        return image.resize((width, height), _FILTERS[interpolation])
+    pixels = np.asarray(image)
+    resized = resize_image(pixels[:, :, None] if pixels.ndim == 2 else pixels, height, width, interpolation)
+    return Image.fromarray(resized[:, :, 0] if pixels.ndim == 2 else resized)

@@ -17,7 +17,15 @@ from npuc.errors import PreprocessError
 PixelFormat = Literal["rgb", "bgr", "gray", "rgba"]
 Layout = Literal["nchw", "nhwc"]
 PadType = Literal["center", "corner"]
-Interpolation = Literal["bilinear", "bicubic", "nearest"]
+Interpolation = Literal[
+    "bilinear",
+    "bicubic",
+    "nearest",
+    "opencv-nearest",
+    "opencv-nearest-exact",
+    "opencv-linear",
+    "opencv-linear-exact",
+]
 
 CHANNELS: dict[str, int] = {"rgb": 3, "bgr": 3, "gray": 1, "rgba": 4}
 """Channels of each pixel format."""
@@ -53,6 +61,7 @@ class Preprocess:
     layout: Layout = "nchw"
     """The order of the axes of the network's input."""
     interpolation: Interpolation = "bilinear"
+    """How to resize: the first three are Pillow's, whose filters widen when an image shrinks; the others OpenCV's."""
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():

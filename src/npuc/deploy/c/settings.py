@@ -8,7 +8,7 @@ from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph
 from npuc.program.model import CompiledModel
 
-_KINDS = {"nearest": "NEAREST", "bilinear": "BILINEAR", "bicubic": "BICUBIC"}
+_PILLOW = ("nearest", "bilinear", "bicubic")
 
 
 def settings_source(compiled: CompiledModel, interface: Graph) -> str:
@@ -49,12 +49,22 @@ def _input_settings(index: int, how: Preprocess, shape: tuple[int, ...]) -> list
         "channels": how.channels,
         "blue_first": int(how.pixel_format == "bgr"),
         "channels_first": int(how.layout == "nchw"),
-        "interpolation": _KINDS[how.interpolation],
+        "interpolation": _kernel(how.interpolation),
         "mean": f"{{{', '.join(map(_float, mean))}}}",
         "scale": f"{{{', '.join(map(_float, scale))}}}",
     }
     inside = [f"    .{name} = {value}," for name, value in fields.items()]
     return [f"static const preprocess input{index} = {{", *inside, "};"]
+
+
+def _kernel(interpolation: str) -> str:
+    """A member of `npuc_image_kernel`.
+
+    >>> _kernel("bilinear"), _kernel("opencv-linear")
+    ('NPUC_PILLOW_BILINEAR', 'NPUC_OPENCV_LINEAR')
+    """
+    name = f"pillow-{interpolation}" if interpolation in _PILLOW else interpolation
+    return f"NPUC_{name.replace('-', '_').upper()}"
 
 
 def _float(value: float) -> str:

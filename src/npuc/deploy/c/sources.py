@@ -14,7 +14,9 @@ _SHARED = (
     "sim_floats.c", "float_gemm.c", "float_rows.c", "float_vector.c",
 )  # fmt: skip
 
-HOSTED = (*_SHARED, "npu.c", "npu_jobs.c", "gemm_avx2.c", "gemm_avx512.c", "sha256_ni.c", "sim_sanitize.c")
+HOSTED = (
+    *_SHARED, "npu.c", "npu_jobs.c", "gemm_avx2.c", "gemm_avx512.c", "sha256_ni.c", "sim_sanitize.c", "image_resize.c",
+)  # fmt: skip
 """The runtime for a system with files, threads and a heap."""
 
 STANDALONE = (*_SHARED, "npu_static.c")
@@ -28,8 +30,8 @@ HEADERS = (
 """Headers beside the sources; those of `include` come as a whole."""
 
 PUBLIC = (
-    "npu.h", "npu.hpp", "npu_kernel.h", "npu_static.h", "npuc/file.h", "npuc/float.h", "npuc/gemm.h", "npuc/isa.h",
-    "npuc/kernels.h",
+    "npu.h", "npu.hpp", "npu_kernel.h", "npu_static.h", "npuc/file.h", "npuc/float.h", "npuc/gemm.h", "npuc/image.h",
+    "npuc/isa.h", "npuc/kernels.h",
     "npuc/kinds.h", "npuc/npuc.h", "npuc/reader.h", "npuc/sim.h", "npuc/vector.h", "npuc/weights.h",
 )  # fmt: skip
 """The headers of `include` that the runtime needs."""

@@ -1,7 +1,4 @@
-/*
- * Preprocessing, with the bits of npuc's own (which are those of Pillow 13): filters are widened when an image shrinks,
- * weights have 22 fractional bits, one axis is filtered after the other, and the result of each step is 8 bits.
- */
+/* Preprocessing, with the bits of npuc's own; the runtime resizes, with those of Pillow 13 or of OpenCV. */
 #include "image.h"
 
 #include <math.h>
@@ -10,7 +7,6 @@
 #include <string.h>
 
 #define MOST_PIXELS 80000000
-#define WEIGHT_BITS 22
 
 static const char no_memory[] = "there is not enough memory";
 
@@ -88,131 +84,15 @@ static const char *with_channels(const image *from, int channels, image *to)
 
 /* ---- resize ---- */
 
-static double filter(enum interpolation kind, double x)
-{
-    x = fabs(x);
-    if (kind == BILINEAR) return x < 1.0 ? 1.0 - x : 0.0;
-    const double a = -0.5;
-    if (x < 1.0) return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
-    return x < 2.0 ? (((x - 5.0) * x + 8.0) * x - 4.0) * a : 0.0;
-}
-
-/* For each output the first input, how many there are, and their weights. */
-typedef struct taps {
-    int most;
-    int *first, *count;
-    int32_t *weight; /* `most` for each output */
-    double *exact;
-} taps;
-
-static void taps_free(taps *t)
-{
-    free(t->first);
-    free(t->count);
-    free(t->weight);
-    free(t->exact);
-}
-
-static int taps_make(taps *t, int from, int to, enum interpolation kind)
-{
-    const double step = (double)from / to, wide = step < 1.0 ? 1.0 : step;
-    const double support = (kind == BILINEAR ? 1.0 : 2.0) * wide, narrow = 1.0 / wide;
-    t->most = (int)ceil(support) * 2 + 1;
-    t->first = malloc((size_t)to * sizeof *t->first);
-    t->count = malloc((size_t)to * sizeof *t->count);
-    t->weight = malloc((size_t)to * (size_t)t->most * sizeof *t->weight);
-    t->exact = malloc((size_t)t->most * sizeof *t->exact);
-    if (!t->first || !t->count || !t->weight || !t->exact) return 0;
-    for (int i = 0; i < to; i++) {
-        const double center = (i + 0.5) * step;
-        int first = (int)(center - support + 0.5), end = (int)(center + support + 0.5);
-        if (first < 0) first = 0;
-        if (end > from) end = from;
-        double sum = 0.0;
-        for (int k = 0; k < end - first; k++) sum += t->exact[k] = filter(kind, (k + first - center + 0.5) * narrow);
-        for (int k = 0; k < end - first; k++) {
-            const double weight = sum != 0.0 ? t->exact[k] / sum : t->exact[k];
-            t->weight[i * t->most + k] = (int32_t)((weight < 0 ? -0.5 : 0.5) + weight * (1 << WEIGHT_BITS));
-        }
-        t->first[i] = first;
-        t->count[i] = end - first;
-    }
-    return 1;
-}
-
-static uint8_t rounded(int32_t sum)
-{
-    const int32_t value = sum < 0 ? -1 : sum >> WEIGHT_BITS;
-    return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
-}
-
-/* One axis: `lines` times `to` outputs; the inputs of an output are `step` bytes apart, the lines `pitch` bytes. */
-static void resize_axis(const taps *t, const uint8_t *x, size_t x_step, size_t x_pitch, uint8_t *y, size_t y_step, size_t y_pitch,
-                        int lines, int to, int channels)
-{
-    for (int line = 0; line < lines; line++)
-        for (int i = 0; i < to; i++)
-            for (int c = 0; c < channels; c++) {
-                const uint8_t *at = x + (size_t)line * x_pitch + (size_t)t->first[i] * x_step + c;
-                int32_t sum = 1 << (WEIGHT_BITS - 1);
-                for (int k = 0; k < t->count[i]; k++) sum += at[(size_t)k * x_step] * t->weight[i * t->most + k];
-                y[(size_t)line * y_pitch + (size_t)i * y_step + (size_t)c] = rounded(sum);
-            }
-}
-
-static const char *filter_axis(const image *from, int to, int is_width, enum interpolation kind, image *out)
-{
-    taps t = {0};
-    const size_t channels = (size_t)from->channels;
-    const int ready = taps_make(&t, is_width ? from->width : from->height, to, kind) &&
-                      allocate(out, is_width ? to : from->width, is_width ? from->height : to, from->channels);
-    if (ready && is_width)
-        resize_axis(&t, from->pixels, channels, channels * (size_t)from->width, out->pixels, channels, channels * (size_t)to,
-                    from->height, to, from->channels);
-    else if (ready)
-        resize_axis(&t, from->pixels, channels * (size_t)from->width, channels, out->pixels, channels * (size_t)from->width,
-                    channels, from->width, to, from->channels);
-    taps_free(&t);
-    return ready ? NULL : no_memory;
-}
-
-static const char *nearest(const image *from, int height, int width, image *to)
-{
-    if (!allocate(to, width, height, from->channels)) return no_memory;
-    const double step_y = (double)from->height / height, step_x = (double)from->width / width;
-    const size_t channels = (size_t)from->channels;
-    double at_y = step_y * 0.5;
-    for (int y = 0; y < height; y++, at_y += step_y) {
-        const int row = at_y < from->height ? (int)at_y : from->height - 1;
-        double at_x = step_x * 0.5;
-        for (int x = 0; x < width; x++, at_x += step_x) {
-            const int column = at_x < from->width ? (int)at_x : from->width - 1;
-            memcpy(to->pixels + ((size_t)y * (size_t)width + (size_t)x) * channels,
-                   from->pixels + ((size_t)row * (size_t)from->width + (size_t)column) * channels, channels);
-        }
-    }
-    return NULL;
-}
-
 /* Replaces an image by a resized one. */
-static const char *resize(image *img, int height, int width, enum interpolation kind)
+static const char *resize(image *img, int height, int width, npuc_image_kernel kernel)
 {
     image resized = {0};
-    const char *why = NULL;
-    if (kind == NEAREST) {
-        why = nearest(img, height, width, &resized);
-        if (!why) image_free(img), *img = resized;
-        return why;
-    }
-    /* Rows first if that saves much more: the rule is Pillow's, and the order changes bits. */
-    const int rows_first = height < img->height && img->height - height > 2 * (img->width - width);
-    for (int pass = 0; pass < 2 && !why; pass++) {
-        const int is_width = pass == rows_first;
-        if ((is_width ? width : height) == (is_width ? img->width : img->height)) continue;
-        why = filter_axis(img, is_width ? width : height, is_width, kind, &resized);
-        if (!why) image_free(img), *img = resized;
-    }
-    return why;
+    if (!allocate(&resized, width, height, img->channels)) return no_memory;
+    const npuc_status status = npuc_image_resize(kernel, img->pixels, img->height, img->width, img->channels, resized.pixels, height, width);
+    image_free(status ? &resized : img);
+    if (!status) *img = resized;
+    return status == NPUC_NO_MEMORY ? no_memory : status ? "the image cannot be resized" : NULL;
 }
 
 /* ---- geometry ---- */

@@ -3,8 +3,7 @@
 #define IMAGE_H
 
 #include "npu.h"
-
-enum interpolation { NEAREST, BILINEAR, BICUBIC };
+#include "npuc/image.h"
 
 /* How an image becomes an input; settings.c has the values that the model was compiled with. */
 typedef struct preprocess {
@@ -15,7 +14,7 @@ typedef struct preprocess {
     int channels;       /* 1 gray, 3 RGB, 4 RGBA */
     int blue_first;     /* the network wants BGR */
     int channels_first; /* N x C x H x W */
-    enum interpolation interpolation;
+    npuc_image_kernel interpolation;
     float mean[4], scale[4];
 } preprocess;
 
