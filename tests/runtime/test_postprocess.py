@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from math import exp
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuc.arrays import Array
+from npuc.detectors import DETECTORS
 from npuc.errors import InputDataError
 from npuc.images.preprocess import Preprocess
 from npuc.runtime import postprocess as pp
@@ -220,6 +223,116 @@ def test_yolo_v6_and_v8(bins: int) -> None:
                     scores.append([slow_sigmoid(v) for v in values[4 * bins :]])
         wanted.append((np.array(boxes), np.array(scores)))
     check(pp.decode_v8(tensors, STRIDES, bins=bins), wanted)
+
+
+def test_yolo_v4_has_a_scale_for_each_head() -> None:
+    tensors = heads(2 * (5 + CLASSES))
+    both = pp.decode_v3(tensors, ANCHORS, STRIDES, [1.2, 1.05])
+    for k, scale in enumerate((1.2, 1.05)):
+        own = pp.decode_v3(tensors[k : k + 1], ANCHORS[k : k + 1], STRIDES[k : k + 1], scale)
+        rows = slice(0, 48) if k == 0 else slice(48, None)
+        np.testing.assert_array_equal(both[0][0][rows], own[0][0])
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_a_published_network_is_decoded_by_its_name(name: str) -> None:
+    detector = DETECTORS[name]
+    anchors = len(detector.anchors[0]) if detector.anchors else 1
+    channels = 4 * detector.bins + CLASSES if detector.family == "yolov8" else anchors * (5 + CLASSES)
+    rng = np.random.default_rng(0)
+    sides = [int(128 / stride) for stride in detector.strides]
+    tensors = [rng.normal(0, 1, (2, channels, side, side)).astype(np.float32) for side in sides]
+    decoded = pp.decode_yolo(name, tensors[::-1])
+    assert len(decoded) == 2 and len(decoded[0][0]) == anchors * sum(side * side for side in sides)
+    assert np.isfinite(decoded[0][0]).all() and decoded[0][1].shape[1] == CLASSES
+    if detector.anchors and detector.family != "yolov2":
+        # A box without a shift and a scale is its anchor in the middle of its cell.
+        plain = pp.decode_yolo(name, [np.zeros_like(tensor) for tensor in tensors])[0][0]
+        width, height = detector.anchors[0][1]
+        at = sides[0] * sides[0]
+        assert plain[at].tolist() == pytest.approx(
+            box_of(detector.strides[0] / 2, detector.strides[0] / 2, width, height)
+        )
+
+
+def test_names_and_heads_that_no_published_network_has() -> None:
+    with pytest.raises(InputDataError, match="Did you mean 'yolov3_tiny'"):
+        pp.decode_yolo("yolov3-tiny", [])
+    with pytest.raises(InputDataError, match="yolov3_tiny has 2 heads, not 1"):
+        pp.decode_yolo("yolov3_tiny", heads(255)[:1])
+    with pytest.raises(InputDataError, match="no scores with their sigmoid inside"):
+        pp.decode_yolo("yolov2", heads(2)[:1], activated=True)
+
+
+def test_anchors_are_those_of_darknets_own_files(shared: Path) -> None:
+    for name, strides in (("yolov2", 1), ("yolov3-spp", 3), ("yolov3-tiny", 2), ("yolov4", 3)):
+        text = (shared / f"models/darknet/cfg_only/{name}.cfg").read_text()
+        numbers = [float(n) for n in re.search(r"^anchors *= *(.*)$", text, re.M)[1].split(",")]  # type: ignore[index]
+        stated = np.array(numbers).reshape(strides, -1, 2)
+        np.testing.assert_array_equal(np.array(DETECTORS[name.replace("-", "_")].anchors), stated)
+
+
+def test_final_rows_need_no_suppression() -> None:
+    rows = np.float32([[[0, 0, 4, 4, 0.5, 2], [1, 1, 5, 5, 0.9, 1], [0, 0, 1, 1, 0.1, 0]]])
+    (found,) = pp.decode_final(rows)
+    assert found.classes.tolist() == [1, 2] and found.boxes[0].tolist() == [1, 1, 5, 5]
+    with pytest.raises(InputDataError, match="N x rows x 6"):
+        pp.decode_final(rows[0])
+
+
+def slow_move(box: Sequence[float], delta: Sequence[float], size: tuple[int, int]) -> list[float]:
+    w, h = box[2] - box[0], box[3] - box[1]
+    x, y = box[0] + w / 2 + delta[0] * w, box[1] + h / 2 + delta[1] * h
+    moved = box_of(x, y, w * exp(min(delta[2], 4.135166556742356)), h * exp(min(delta[3], 4.135166556742356)))
+    return [min(max(v, 0.0), float(size[1 - k % 2])) for k, v in enumerate(moved)]
+
+
+def test_the_first_stage_of_a_faster_rcnn() -> None:
+    anchors = pp.rpn_anchors((3, 4), 16, sizes=[16, 40])
+    assert anchors.shape == (3 * 4 * 6, 4)
+    assert anchors[6 + 2].tolist() == [16 - 8, -8, 16 + 8, 8]  # the second cell, ratio 1, size 16
+    rng = np.random.default_rng(0)
+    scores, deltas = pp.rpn_rows(
+        rng.normal(0, 1, (1, 6, 3, 4)).astype(np.float32),
+        rng.normal(0, 0.4, (1, 24, 3, 4)).astype(np.float32),
+    )
+    found = pp.decode_rpn(
+        scores[0], deltas[0], anchors, size=(48, 64), before=50, limit=20, iou_threshold=0.6, least=4
+    )
+    order = sorted(range(72), key=lambda i: (-scores[0][i], i))[:50]
+    boxes = [slow_move(anchors[i].tolist(), deltas[0][i].tolist(), (48, 64)) for i in order]
+    kept: list[list[float]] = []
+    for box in boxes:
+        if min(box[2] - box[0], box[3] - box[1]) >= 4 and all(slow_iou(k, box) <= 0.6 for k in kept):
+            kept.append(box)
+    assert 5 < len(found) == len(kept[:20])
+    np.testing.assert_allclose(found.boxes, kept[:20], rtol=1e-4, atol=1e-3)
+    with pytest.raises(InputDataError, match="do not belong"):
+        pp.rpn_rows(np.zeros((1, 6, 3, 4)), np.zeros((1, 6, 3, 4)))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_second_stage_of_a_faster_rcnn(shared: bool) -> None:
+    rng = np.random.default_rng(1)
+    corner = rng.uniform(0, 40, (12, 2))
+    proposals = np.concatenate([corner, corner + rng.uniform(5, 30, (12, 2))], axis=1).astype(np.float32)
+    scores = rng.normal(0, 2, (12, 4)).astype(np.float32)
+    deltas = rng.normal(0, 2, (12, 4 if shared else 16)).astype(np.float32)
+    found = pp.decode_rcnn(scores, deltas, proposals, size=(50, 60), score_threshold=0.2, iou_threshold=0.4)
+    rows = []
+    for i in range(12):
+        odds = slow_softmax(scores[i].tolist())
+        for k in range(1, 4):
+            own = deltas[i] if shared else deltas[i, 4 * k : 4 * k + 4]
+            delta = [float(d) * s for d, s in zip(own, (0.1, 0.1, 0.2, 0.2), strict=True)]
+            rows.append((odds[k], k - 1, slow_move(proposals[i].tolist(), delta, (50, 60))))
+    kept: list[Any] = []
+    for row in sorted((row for row in rows if row[0] >= 0.2), key=lambda row: -row[0]):
+        if all(k[1] != row[1] or slow_iou(k[2], row[2]) <= 0.4 for k in kept):
+            kept.append(row)
+    assert found.classes.tolist() == [row[1] for row in kept] and len(kept) > 4
+    np.testing.assert_allclose(found.scores, [row[0] for row in kept], rtol=1e-5)
+    np.testing.assert_allclose(found.boxes, [row[2] for row in kept], rtol=1e-4, atol=1e-3)
 
 
 def test_rows_of_boxes() -> None:

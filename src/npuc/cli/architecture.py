@@ -41,7 +41,8 @@ LEVELS = (
         ),
     ),
     ArchitectureLevel(
-        "Machines, networks, programs as data", ("extras", "images", "ir", "program", "target", "tensors")
+        "Machines, networks, programs as data",
+        ("detectors", "extras", "images", "ir", "program", "target", "tensors"),
     ),
     ArchitectureLevel("Kernels, and Top IR as ONNX", ("export", "export.onnx", "kernels")),
     ArchitectureLevel("Networks run, host parts of programs run", ("engine", "host")),

@@ -43,6 +43,7 @@ def main(arguments: list[str]) -> int:
 def pages(folder: Path = Path("docs")) -> dict[str, str]:
     """File name, relative to the folder of pages, to text, for every generated page and the C headers."""
     from npuc.cli import architecture
+    from npuc.detectors import networks_header
     from npuc.lang.generate import ops_source
     from npuc.program.file_header import file_header, file_rules
     from npuc.program.instruction_source import instructions_source
@@ -72,6 +73,7 @@ def pages(folder: Path = Path("docs")) -> dict[str, str]:
         "levels.svg": architecture.diagram(),
         "../native/include/npuc/isa.h": c_header(),
         "../native/include/npuc/kinds.h": kinds_header(),
+        "../native/include/npu_networks.h": networks_header(),
         "../native/include/npuc/file.h": file_header(),
         "../native/src/file_rules.h": file_rules(),
         "../src/npuc/lang/ops.py": ops_source(),

@@ -24,7 +24,8 @@ from npuc.tensors import TensorFile
 Decoded = list[tuple[Array, Array]]
 
 _MORE = ("fastestdet", "rows", "rows8")
-_MEASURING = "score=0.001,iou=0.65,limit=300"
+_MEASURING = "score=0.001,limit=300"
+_MEASURING_IOU = 0.65
 _INSIDE = ("boxes", "scores", "classes", "count")
 
 
@@ -48,7 +49,8 @@ class Decoder:
             raise UsageError(f"--postprocess has no '{kind}'", fix=f"There are {', '.join(names)}")
         base = "yolox" if kind in _MORE else kind
         try:
-            options = PostprocessOptions.parse(f"{base}:{_MEASURING},{rest}")
+            iou = max(KINDS[base].iou, _MEASURING_IOU)
+            options = PostprocessOptions.parse(f"{base}:{_MEASURING},iou={iou},{rest}")
         except UsageError as error:
             words = error.message.replace("--add-postprocess", "--postprocess")
             raise UsageError(words, fix=error.fix) from error
@@ -90,23 +92,18 @@ class Decoder:
         strides = options.strides or tuple(height / head.shape[2] for head in heads if head.ndim == 4)
         if self.kind == "yolox":
             return post.decode_x(heads, strides, options.activated)
-        if self.kind in ("yolov6", "yolov8"):
+        if options.family == "yolov8":
             return post.decode_v8(heads, strides, bins=options.bins, activated=options.activated)
-        if self.kind == "yolov2":
+        if options.family == "yolov2":
             return post.decode_v2(_only(heads), options.anchors[0], strides[0])
         anchors = options.anchors
         if len(anchors) != len(heads):
             raise InputDataError(
                 f"the model has {len(heads)} heads, and there are anchors for {len(anchors)}"
             )
-        if self.kind in ("yolov5", "yolov7"):
+        if options.family == "yolov5":
             return post.decode_v5(heads, anchors, strides)
-        scales = options.scale_xy or (1.0,) * len(heads)
-        parts = [
-            post.decode_v3([head], [own], [stride], scale)[0]
-            for head, own, stride, scale in zip(heads, anchors, strides, scales, strict=True)
-        ]
-        return [(np.concatenate([boxes for boxes, _ in parts]), np.concatenate([s for _, s in parts]))]
+        return post.decode_v3(heads, anchors, strides, options.scale_xy or 1.0)
 
     def _ssd(self, values: list[Array], size: tuple[int, int]) -> Decoded:
         options = self.options

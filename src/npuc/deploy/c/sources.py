@@ -11,7 +11,7 @@ _SHARED = (
     "npu_model.c", "file.c", "file_digest.c", "sha256.c", "sim_run.c", "sim_execute.c", "sim_layers.c", "sim_order.c",
     "sim_decode.c", "conv.c", "matmul.c", "gemm_portable.c", "isa.c", "threads.c", "loops.c", "eltwise.c", "pooling.c",
     "softmax.c", "table.c", "norm.c", "recurrent.c", "reduce.c", "resize.c", "sim_streams.c", "weights.c", "custom.c",
-    "sim_floats.c", "float_gemm.c", "float_rows.c", "float_vector.c",
+    "sim_floats.c", "float_gemm.c", "float_rows.c", "float_vector.c", "npu_detect.c",
 )  # fmt: skip
 
 HOSTED = (
@@ -30,9 +30,9 @@ HEADERS = (
 """Headers beside the sources; those of `include` come as a whole."""
 
 PUBLIC = (
-    "npu.h", "npu.hpp", "npu_kernel.h", "npu_static.h", "npuc/file.h", "npuc/float.h", "npuc/gemm.h", "npuc/image.h",
-    "npuc/isa.h", "npuc/kernels.h",
-    "npuc/kinds.h", "npuc/npuc.h", "npuc/reader.h", "npuc/sim.h", "npuc/vector.h", "npuc/weights.h",
+    "npu.h", "npu.hpp", "npu_detect.h", "npu_kernel.h", "npu_networks.h", "npu_static.h", "npuc/file.h", "npuc/float.h",
+    "npuc/gemm.h", "npuc/image.h", "npuc/isa.h", "npuc/kernels.h", "npuc/kinds.h",
+    "npuc/npuc.h", "npuc/reader.h", "npuc/sim.h", "npuc/vector.h", "npuc/weights.h",
 )  # fmt: skip
 """The headers of `include` that the runtime needs."""
 

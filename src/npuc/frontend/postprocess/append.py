@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import UsageError
 from npuc.frontend.postprocess.heads import Head, with_anchors, with_priors, with_sides
 from npuc.frontend.postprocess.nodes import Nodes, append_nodes, ints
@@ -60,7 +62,7 @@ def _yolo(graph: Graph, nodes: Nodes, options: PostprocessOptions) -> tuple[str,
     ports = graph.outputs
     shapes = [shape_of(port.value) for port in ports]
     given = [(f"output/{k}", shape) for k, shape in enumerate(shapes)]
-    if options.kind == "yolox" and len(ports) == 1 and len(shapes[0]) == 3:
+    if options.family == "yolox" and len(ports) == 1 and len(shapes[0]) == 3:
         given = _rows_to_heads(nodes, shapes[0], height, width, options)
     for name, shape in given:
         if len(shape) != 4:
@@ -71,7 +73,7 @@ def _yolo(graph: Graph, nodes: Nodes, options: PostprocessOptions) -> tuple[str,
     # The finest grid first, as strides and anchors are given.
     given.sort(key=lambda head_output: -head_output[1][2] * head_output[1][3])
     heads = _heads(given, (height, width), options)
-    least = 4 * options.bins if options.kind in ("yolov6", "yolov8") else 5
+    least = 4 * options.bins if options.family == "yolov8" else 5
     classes = {head.shape[1] // max(1, len(head.anchors)) - least for head in heads}
     if len(classes) != 1 or min(classes) < 1 or len({head.shape[0] for head in heads}) != 1:
         raise _misfit(
@@ -126,38 +128,52 @@ def _rows_to_heads(
 def _ssd(graph: Graph, nodes: Nodes, options: PostprocessOptions) -> tuple[str, str, int, int]:
     from npuc.tensors import TensorFile
 
-    ports = graph.outputs
-    shapes = [shape_of(port.value) for port in ports]
+    constants = {
+        k: array for k, port in enumerate(graph.outputs) if (array := graph.constant(port.value)) is not None
+    }
+    given = {k: shape_of(port.value) for k, port in enumerate(graph.outputs) if k not in constants}
+    shapes = list(given.values())
     if len(shapes) != 2 or any(len(shape) != 3 for shape in shapes) or shapes[0][:2] != shapes[1][:2]:
         raise _misfit(options, "it takes two outputs, N x priors x 4 and N x priors x classes")
-    fours = [k for k, shape in enumerate(shapes) if shape[2] == 4]
+    fours = [k for k, shape in given.items() if shape[2] == 4]
     if not fours:
         raise _misfit(options, "no output has rows of four offsets")
     # If there are four classes as well, the name has to tell.
-    offsets = (
-        fours[0]
-        if len(fours) == 1
-        else next((k for k in fours if "box" in ports[k].name or "loc" in ports[k].name), 0)
-    )
-    if not options.priors:
-        raise _misfit(
-            options,
-            "the prior boxes are not in the network",
-            "Give priors=FILE.npy (npuc.runtime.postprocess.ssd_priors)",
-        )
-    priors = np.asarray(next(iter(TensorFile(Path(options.priors)).values()), np.zeros(0)), np.float32)
-    batch, count, classes = shapes[1 - offsets]
+    names = {k: graph.outputs[k].name for k in fours}
+    offsets = next((k for k in fours if "box" in names[k] or "loc" in names[k]), fours[0])
+    confidences = next(k for k in given if k != offsets)
+    batch, count, classes = given[confidences]
+    if options.priors:
+        priors = np.asarray(next(iter(TensorFile(Path(options.priors)).values()), np.zeros(0)), np.float32)
+    else:
+        priors = _own_priors(constants.values(), count, options)
     if priors.shape != (count, 4) or not np.isfinite(priors).all():
-        raise _misfit(
-            options, f"the network has {count} priors, and {options.priors} has an array of {priors.shape}"
-        )
+        origin = options.priors or "its own output"
+        raise _misfit(options, f"the network has {count} priors, and {origin} has an array of {priors.shape}")
     if options.background >= classes:
         raise _misfit(options, f"class {options.background} cannot be the background of {classes} classes")
     size = _input_size(graph, options)
     boxes, scores = with_priors(
-        nodes, f"output/{offsets}", f"output/{1 - offsets}", classes, priors, size, options
+        nodes, f"output/{offsets}", f"output/{confidences}", classes, priors, size, options
     )
     return boxes, scores, batch, classes - (options.background >= 0)
+
+
+def _own_priors(constants: Iterable[Array], count: int, options: PostprocessOptions) -> Array:
+    """The prior boxes that a network gives as a constant output: count x 4 (center x, center y, width, height), or Caffe's
+    1 x 2 x 4 count (corners, then variances)."""
+    for array in constants:
+        values = np.asarray(array, np.float32)
+        if values.size == 4 * count and values.shape[-1] == 4:
+            return values.reshape(count, 4)
+        if values.shape == (1, 2, 4 * count):
+            low, high = np.split(values[0, 0].reshape(count, 4), 2, axis=1)
+            return np.concatenate([(low + high) / 2, high - low], axis=1)
+    raise _misfit(
+        options,
+        "the prior boxes are not among its outputs",
+        "Name the tensor that has them in --outputs, or give priors=FILE.npy (npuc.runtime.postprocess.ssd_priors)",
+    )
 
 
 def _input_size(graph: Graph, options: PostprocessOptions) -> tuple[int, int]:

@@ -35,10 +35,10 @@ def with_anchors(n: Nodes, head: Head, options: PostprocessOptions) -> tuple[str
     xy, wh, objectness, classes = n.several("Split", 4, t, ints(2, 2, 1, each - 5), axis=4)
     cells, stride = _cells(rows, columns), real(head.stride)
     sizes = np.array(head.anchors or [(0, 0)], np.float32).reshape(1, count, 1, 1, 2)
-    if options.kind == "yolox":
+    if options.family == "yolox":
         center = n("Mul", n("Add", xy, cells), stride)
         size = n("Mul", n("Exp", wh), stride)
-    elif options.kind in ("yolov5", "yolov7"):
+    elif options.family == "yolov5":
         center = n("Mul", n("Add", n("Sub", n("Mul", n("Sigmoid", xy), real(2)), real(0.5)), cells), stride)
         doubled = n("Mul", n("Sigmoid", wh), real(2))
         size = n("Mul", n("Mul", doubled, doubled), sizes)
@@ -46,13 +46,13 @@ def with_anchors(n: Nodes, head: Head, options: PostprocessOptions) -> tuple[str
         scale = head.scale_xy
         moved = n("Sub", n("Mul", n("Sigmoid", xy), real(scale)), real((scale - 1) / 2))
         center = n("Mul", n("Add", moved, cells), stride)
-        if options.kind == "yolov2":
+        if options.family == "yolov2":
             sizes = (sizes.astype(np.float64) * head.stride).astype(np.float32)
         size = n("Mul", n("Exp", wh), sizes)
     boxes = n("Reshape", corners(n, center, size), ints(batch, -1, 4))
     if not options.activated:
         objectness = n("Sigmoid", objectness)
-        classes = n("Softmax", classes, axis=-1) if options.kind == "yolov2" else n("Sigmoid", classes)
+        classes = n("Softmax", classes, axis=-1) if options.family == "yolov2" else n("Sigmoid", classes)
     scores = n("Reshape", n("Mul", objectness, classes), ints(batch, -1, each - 5))
     return boxes, scores
 

@@ -5,21 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from npuc.detectors import DETECTORS, Anchors
 from npuc.errors import UsageError
-
-Anchors = tuple[tuple[tuple[float, float], ...], ...]
-
-_SMALL = (
-    ((10, 13), (16, 30), (33, 23)),
-    ((30, 61), (62, 45), (59, 119)),
-    ((116, 90), (156, 198), (373, 326)),
-)
-_LARGE = (
-    ((12, 16), (19, 36), (40, 28)),
-    ((36, 75), (76, 55), (72, 146)),
-    ((142, 110), (192, 243), (459, 401)),
-)
-_V2 = (((0.57273, 0.677385), (1.87446, 2.06253), (3.33843, 5.47434), (7.88282, 3.52778), (9.77052, 9.16828)),)
 
 
 @dataclass(frozen=True)
@@ -40,11 +27,12 @@ class PostprocessOptions:
     scale_xy: tuple[float, ...] = ()
     """Of each head, for v3 and v4."""
     bins: int = 16
-    """Of a side of a box, for v6 and v8."""
+    """Of a side of a box, for v6 and v8 to v11."""
     activated: bool = False
     """The network has applied the sigmoid (or softmax) to scores already."""
     priors: str = ""
-    """A .npy file with the prior boxes of an SSD: rows of center x, y, width, height as parts of the image."""
+    """A .npy file with the prior boxes of an SSD: rows of center x, y, width, height as parts of the image; empty: those that
+    the network has as a constant."""
     order: str = "xywh"
     """Of the offsets of an SSD: xywh, or yxhw as TensorFlow has it."""
     background: int = 0
@@ -53,6 +41,11 @@ class PostprocessOptions:
     """Of an SSD, for centers and sizes."""
     k: int = 5
     """How many of topk."""
+
+    @property
+    def family(self) -> str:
+        """How heads are decoded: one of `npuc.detectors.FAMILIES`; empty for what has no heads."""
+        return DETECTORS[self.kind].family if self.kind in DETECTORS else ""
 
     @staticmethod
     def parse(text: str) -> PostprocessOptions:
@@ -126,19 +119,13 @@ def _check(options: PostprocessOptions) -> None:
 
 
 KINDS = {
-    options.kind: options
-    for options in (
-        PostprocessOptions("yolov2", anchors=_V2),
-        PostprocessOptions("yolov3", anchors=_SMALL),
-        PostprocessOptions("yolov4", anchors=_LARGE, scale_xy=(1.2, 1.1, 1.05)),
-        PostprocessOptions("yolov5", anchors=_SMALL),
-        PostprocessOptions("yolov6", bins=1),
-        PostprocessOptions("yolov7", anchors=_LARGE),
-        PostprocessOptions("yolov8"),
-        PostprocessOptions("yolox"),
-        PostprocessOptions("ssd"),
-        PostprocessOptions("softmax"),
-        PostprocessOptions("topk"),
+    name: PostprocessOptions(
+        name,
+        anchors=detector.anchors,
+        scale_xy=detector.scale_xy,
+        bins=detector.bins,
+        iou=0.45 if detector.suppress else 1.0,
     )
-}
+    for name, detector in DETECTORS.items()
+} | {kind: PostprocessOptions(kind) for kind in ("ssd", "softmax", "topk")}
 """What can be asked for, with the values that the published networks have."""
