@@ -135,7 +135,22 @@ NPU_API npu_status npu_reset(npu_model *model);
 /* Run: one pointer for each input and each output, in their order. */
 NPU_API npu_status npu_run(npu_model *model, const void *const *inputs, void *const *outputs);
 
-/* The same in the background. Jobs of a model begin in the order in which they were submitted. */
+/* A tensor with gaps: its first element, and the bytes from an element to the next along each axis. */
+typedef struct npu_view {
+    void *data;
+    int64_t stride[NPU_MOST_AXES];
+} npu_view;
+
+/*
+ * The strides of a tensor whose `dense` innermost axes have no gaps and whose every such line begins at a multiple of `alignment`
+ * bytes: of N x C x H x W, 1 aligns rows; of N x H x W x C, 2 does. Returns the bytes that the tensor then takes; -1 for nonsense.
+ */
+NPU_API int64_t npu_strides(const npu_tensor *tensor, int32_t dense, int64_t alignment, int64_t *stride);
+
+/* Run on tensors with gaps, such as images in a camera's buffers; nothing is copied beyond what npu_run copies. */
+NPU_API npu_status npu_run_views(npu_model *model, const npu_view *inputs, const npu_view *outputs);
+
+/* npu_run in the background. Jobs of a model begin in the order in which they were submitted. */
 NPU_API npu_status npu_submit(npu_model *model, const void *const *inputs, void *const *outputs, npu_job **job);
 
 /*

@@ -318,13 +318,13 @@ static npu_status prove(npu_model *model, int32_t threads)
 
 /* ---- runs ---- */
 
-npu_status npu_run(npu_model *model, const void *const *inputs, void *const *outputs)
+static npu_status run(npu_model *model, const npu_ends *ends)
 {
     if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
     npu_context *context = take(model);
     if (!context) return NPU_NO_MEMORY;
     npu_status status = prove(model, context->session.threads);
-    if (!status) status = npu_execute(&context->session, inputs, outputs);
+    if (!status) status = npu_execute(&context->session, ends);
     give(model, context);
     return status;
 }
@@ -338,6 +338,16 @@ npu_status npu_reset(npu_model *model)
     npu_reset_states(&context->session);
     give(model, context);
     return NPU_OK;
+}
+
+npu_status npu_run(npu_model *model, const void *const *inputs, void *const *outputs)
+{
+    return run(model, &(npu_ends){.inputs = inputs, .outputs = outputs});
+}
+
+npu_status npu_run_views(npu_model *model, const npu_view *inputs, const npu_view *outputs)
+{
+    return run(model, &(npu_ends){.input_views = inputs, .output_views = outputs});
 }
 
 static int64_t whole(int64_t size) { return (size + 63) / 64 * 64; }

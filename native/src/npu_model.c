@@ -253,36 +253,47 @@ npu_status npu_state(const npu_model *model, int32_t index, int32_t *input, int3
 
 static uint8_t *memory_of(const npu_session *s, const npuc_file_tensor *t) { return s->segments[t->segment].data + t->offset; }
 
+/* `n` elements; steps are in bytes. */
 static void copy_line(uint8_t *to, int64_t to_step, const uint8_t *from, int64_t from_step, int64_t n, int64_t size)
 {
-    for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step * size, from + i * from_step * size, (size_t)size);
+    for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, (size_t)size);
 }
 
-/* Between the order in memory and the logical one: `place` is in memory, `dense` has the logical shape. */
-static void reorder(const npuc_file_tensor *t, uint8_t *place, uint8_t *dense, int to_place)
+/*
+ * Between the order in memory and the logical one: `place` is in memory, `data` has the logical shape. Bytes from one element of
+ * it to the next along each axis are in `gaps`; NULL: it is dense.
+ */
+static void reorder(const npuc_file_tensor *t, uint8_t *place, uint8_t *data, const int64_t *gaps, int to_place)
 {
-    int64_t stride[NPUC_FILE_AXES], index[NPUC_FILE_AXES] = {0}, step = 1, dense_at = 0, at = 0;
+    int64_t stride[NPUC_FILE_AXES], index[NPUC_FILE_AXES] = {0}, at = 0;
     const int64_t size = bits_of[t->dtype] / 8, count = count_of(t);
-    int straight = 1;
+    int64_t step = size;
+    int straight = !gaps;
     for (int axis = 0; axis < t->rank; axis++) straight &= t->order[axis] == axis;
     if (straight || !count) {
-        if (t->size) memcpy(to_place ? place : dense, to_place ? dense : place, (size_t)t->size);
+        if (t->size) memcpy(to_place ? place : data, to_place ? data : place, (size_t)t->size);
         return;
     }
-    for (int axis = t->rank - 1; axis >= 0; axis--) stride[axis] = step, step *= t->shape[axis];
+    if (!t->rank) {
+        copy_line(to_place ? place : data, size, to_place ? data : place, size, 1, size);
+        return;
+    }
+    for (int axis = t->rank - 1; axis >= 0; axis--) stride[axis] = gaps ? gaps[axis] : step, step *= t->shape[axis];
     const int last = t->rank - 1;
     const int64_t inner = t->shape[t->order[last]], inner_stride = stride[t->order[last]];
     while (at < count) {
         if (to_place)
-            copy_line(place + at * size, 1, dense + dense_at * size, inner_stride, inner, size);
+            copy_line(place + at * size, size, data, inner_stride, inner, size);
         else
-            copy_line(dense + dense_at * size, inner_stride, place + at * size, 1, inner, size);
+            copy_line(data, inner_stride, place + at * size, size, inner, size);
         at += inner;
         for (int axis = last - 1; axis >= 0; axis--) {
             const int from = t->order[axis];
-            dense_at += stride[from];
-            if (++index[axis] < (int64_t)t->shape[from]) break;
-            dense_at -= stride[from] * index[axis];
+            if (++index[axis] < (int64_t)t->shape[from]) {
+                data += stride[from];
+                break;
+            }
+            data -= stride[from] * (index[axis] - 1);
             index[axis] = 0;
         }
     }
@@ -309,8 +320,8 @@ static void keep_states(npu_session *s)
         if (memcmp(x->order, y->order, sizeof x->order) == 0) {
             memmove(memory_of(s, x), memory_of(s, y), (size_t)(x->size < y->size ? x->size : y->size));
         } else {
-            reorder(y, memory_of(s, y), s->staging, 0);
-            reorder(x, memory_of(s, x), s->staging, 1);
+            reorder(y, memory_of(s, y), s->staging, NULL, 0);
+            reorder(x, memory_of(s, x), s->staging, NULL, 1);
         }
     }
 }
@@ -334,9 +345,9 @@ static npu_status convert(npu_session *s, const npuc_file_conversion *c)
         status = convert_dense(x, from, y, to, c->rounding, s->threads);
     } else {
         uint8_t *dense = s->staging, *made = s->staging + (x->size + 63) / 64 * 64;
-        reorder(x, from, dense, 0);
+        reorder(x, from, dense, NULL, 0);
         status = convert_dense(x, dense, y, made, c->rounding, s->threads);
-        if (!status) reorder(y, to, made, 1);
+        if (!status) reorder(y, to, made, NULL, 1);
     }
     if (status)
         return npu_fail(NPU_RUN_FAILED, "'%.100s' cannot become '%.100s': a scale or zero point makes no sense",
@@ -367,27 +378,54 @@ npu_status npu_run_subgraphs(npu_session *s)
     return status;
 }
 
-npu_status npu_execute(npu_session *s, const void *const *inputs, void *const *outputs)
+static npu_status check_ends(const npu_session *s, const npu_ends *ends)
+{
+    const npuc_file_header *h = s->file.header;
+    if ((h->inputs && !ends->inputs && !ends->input_views) || (h->outputs && !ends->outputs && !ends->output_views))
+        return npu_fail(NPU_BAD_ARGUMENT, "there are no tensors");
+    for (uint32_t i = 0; i < h->inputs; i++)
+        if (s->tensors[i].size && !(ends->inputs ? ends->inputs[i] : ends->input_views[i].data) &&
+            !is_state(&s->file, s->file.lists[h->first_input + i], 1))
+            return npu_fail(NPU_BAD_ARGUMENT, "input %u, '%.200s', is NULL", i, s->tensors[i].name);
+    for (uint32_t i = 0; i < h->outputs; i++)
+        if (s->tensors[h->inputs + i].size && !(ends->outputs ? ends->outputs[i] : ends->output_views[i].data) &&
+            !is_state(&s->file, s->file.lists[h->first_output + i], 0))
+            return npu_fail(NPU_BAD_ARGUMENT, "output %u, '%.200s', is NULL", i, s->tensors[h->inputs + i].name);
+    return NPU_OK;
+}
+
+npu_status npu_execute(npu_session *s, const npu_ends *ends)
 {
     const npuc_file *f = &s->file;
     const npuc_file_header *h = f->header;
-    if ((h->inputs && !inputs) || (h->outputs && !outputs)) return npu_fail(NPU_BAD_ARGUMENT, "there are no tensors");
-    for (uint32_t i = 0; i < h->inputs; i++)
-        if (!inputs[i] && s->tensors[i].size && !is_state(f, f->lists[h->first_input + i], 1))
-            return npu_fail(NPU_BAD_ARGUMENT, "input %u, '%.200s', is NULL", i, s->tensors[i].name);
-    for (uint32_t i = 0; i < h->outputs; i++)
-        if (!outputs[i] && s->tensors[h->inputs + i].size && !is_state(f, f->lists[h->first_output + i], 0))
-            return npu_fail(NPU_BAD_ARGUMENT, "output %u, '%.200s', is NULL", i, s->tensors[h->inputs + i].name);
+    npu_status status = check_ends(s, ends);
+    if (status) return status;
     for (uint32_t i = 0; i < h->inputs; i++) {
         const npuc_file_tensor *t = listed(f, h->first_input, i);
+        const npu_view *view = ends->inputs ? NULL : &ends->input_views[i];
         /* Only read: the direction is to the place. */
-        if (inputs[i]) reorder(t, memory_of(s, t), (uint8_t *)(uintptr_t)inputs[i], 1);
+        uint8_t *data = (uint8_t *)(uintptr_t)(view ? view->data : ends->inputs[i]);
+        if (data) reorder(t, memory_of(s, t), data, view ? view->stride : NULL, 1);
     }
-    const npu_status status = npu_run_subgraphs(s);
+    status = npu_run_subgraphs(s);
     for (uint32_t i = 0; i < h->outputs && !status; i++) {
         const npuc_file_tensor *t = listed(f, h->first_output, i);
-        if (outputs[i]) reorder(t, memory_of(s, t), outputs[i], 0);
+        const npu_view *view = ends->outputs ? NULL : &ends->output_views[i];
+        uint8_t *data = view ? view->data : ends->outputs[i];
+        if (data) reorder(t, memory_of(s, t), data, view ? view->stride : NULL, 0);
     }
     if (!status) keep_states(s);
     return status;
+}
+
+int64_t npu_strides(const npu_tensor *tensor, int32_t dense, int64_t alignment, int64_t *stride)
+{
+    if (!tensor || !stride || dense < 0 || alignment < 1 || alignment > 1 << 20) return -1;
+    int64_t step = tensor->elements ? (int64_t)tensor->size / tensor->elements : 1;
+    for (int32_t axis = tensor->rank - 1; axis >= 0; axis--) {
+        stride[axis] = step;
+        step *= tensor->shape[axis];
+        if (tensor->rank - axis == dense) step = (step + alignment - 1) / alignment * alignment;
+    }
+    return step;
 }

@@ -46,8 +46,15 @@ npu_status npu_run_subgraphs(npu_session *session);
 /* States begin with zero again. */
 void npu_reset_states(npu_session *session);
 
+/* The tensors of a run: dense ones, or else with gaps. */
+typedef struct npu_ends {
+    const void *const *inputs;
+    void *const *outputs;
+    const npu_view *input_views, *output_views;
+} npu_ends;
+
 /* One run of a model that is proven; no other may go on. */
-npu_status npu_execute(npu_session *session, const void *const *inputs, void *const *outputs);
+npu_status npu_execute(npu_session *session, const npu_ends *ends);
 
 /* The longest text of an error, with its zero. */
 #define NPU_ERROR_BYTES 768

@@ -59,7 +59,13 @@ npu_status npu_init(const void *bytes, size_t size, const npu_needs *needs, void
 npu_status npu_run(npu_model *model, const void *const *inputs, void *const *outputs)
 {
     if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
-    return npu_execute(&model->session, inputs, outputs);
+    return npu_execute(&model->session, &(npu_ends){.inputs = inputs, .outputs = outputs});
+}
+
+npu_status npu_run_views(npu_model *model, const npu_view *inputs, const npu_view *outputs)
+{
+    if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
+    return npu_execute(&model->session, &(npu_ends){.input_views = inputs, .output_views = outputs});
 }
 
 npu_status npu_reset(npu_model *model)

@@ -22,7 +22,7 @@ from npuc.arithmetic.kinds import Rounding, Scales
 from npuc.arrays import Array
 from npuc.errors import PreprocessError, QuantizationError, UnknownTensorError, UsageError
 from npuc.files import existing_model
-from npuc.frontend.formats import declared_inputs, import_foreign
+from npuc.frontend.formats import declared_inputs, foreign, import_foreign
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.sniff import describe_content
 from npuc.images.preprocess import Preprocess
@@ -86,7 +86,12 @@ def import_model(
     options = options or ImportOptions()
     graph = import_foreign(path, options)
     return bring_in_form(
-        graph, options, fuse_preprocess=fuse_preprocess, canonical=canonical, observe=observe
+        graph,
+        options,
+        fuse_preprocess=fuse_preprocess,
+        canonical=canonical,
+        observe=observe,
+        layout=foreign(path)[1].layout,
     )
 
 
@@ -97,10 +102,17 @@ def bring_in_form(
     fuse_preprocess: bool = False,
     canonical: bool = True,
     observe: Observer | None = None,
+    layout: str = "nchw",
 ) -> Graph:
-    """Bring a network that was just imported with these options into canonical form, in place."""
-    _check_preprocess(graph, options)
-    steps = (["fuse-preprocess"] if fuse_preprocess else []) + ([CANONICAL] if canonical else [])
+    """Bring a network that was just imported with these options into canonical form, in place; `layout` is that of its format."""
+    fuse_preprocess = fuse_preprocess or options.fuse_preprocess
+    _check_preprocess(graph, options, fuse_preprocess)
+    steps = ["fuse-preprocess"] if fuse_preprocess else []
+    if options.input_layout or options.output_layout:
+        ends = {"inputs": options.input_layout, "outputs": options.output_layout}
+        words = " ".join(f"{end}={word}" for end, word in ends.items() if word)
+        steps.append(f"set-layout{{own={layout} {words}}}")
+    steps += [CANONICAL] if canonical else []
     if fuse_preprocess and not any(port.preprocess for port in graph.inputs):
         raise UsageError(
             "--fuse-preprocess has nothing to fuse: no input has preprocessing",
@@ -133,13 +145,18 @@ def _run(graph: Graph, passes: str) -> Graph:
     return result
 
 
-def _check_preprocess(graph: Graph, options: ImportOptions) -> None:
+def _check_preprocess(graph: Graph, options: ImportOptions, fuse_preprocess: bool) -> None:
     ports = {port.name: port for port in graph.inputs}
     for name, preprocess in options.preprocess.items():
         if name not in ports:
             raise UnknownTensorError(
                 f"preprocessing is given for '{name}', which is not an input",
                 fix=f"The inputs are {', '.join(ports)}",
+            )
+        if preprocess.has_source and not fuse_preprocess:
+            raise UsageError(
+                "--source-size and --source-format say what a network with its preprocessing inside takes",
+                fix="Add --fuse-preprocess",
             )
         try:
             words = preprocess.implied_crop(shape_of(ports[name].value))
@@ -211,8 +228,13 @@ def _before_fusion(
     if not options.preprocess:
         return original_inputs
     declared = declared_inputs(path, options)
+    originals: dict[str, Any] = {}
     for port in graph.inputs:
         preprocess = options.preprocess.get(port.name)
+        if preprocess is not None and preprocess.has_source:
+            originals = originals or {own.name: own.type for own in import_foreign(path, options).inputs}
+            original_inputs[port.name] = _prepared_inside(preprocess, originals[port.name], inputs[port.name])
+            continue
         if preprocess is None or (not preprocess.has_arithmetic and dtype_of(port.type).name != "ui8"):
             continue
         dtype = declared.get(port.name, dtype_of("f32"))
@@ -228,6 +250,18 @@ def _before_fusion(
             np.moveaxis(tensor, -1, -3) if preprocess.layout == "nchw" else tensor
         )
     return original_inputs
+
+
+def _prepared_inside(preprocess: Preprocess, kind: Any, pixels: Array) -> Array:
+    """What the ops of a fused preprocessing make of pixels: the input of the network behind them, of type `kind`."""
+    from npuc.engine.floating import FloatEngine
+    from npuc.ir import top
+
+    graph = Graph.empty([("x", kind)], preprocess={"x": preprocess.to_dict()})
+    graph.block.add_op(op := top.Neg.make(graph.inputs[0].value, name="negative"))
+    graph.set_outputs([("negative", op.results[0])])
+    fused = run_pipeline(graph, "fuse-preprocess", verify=False)
+    return -FloatEngine(fused).run({"x": pixels})["negative"]
 
 
 def network_to_quantize(

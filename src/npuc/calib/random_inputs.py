@@ -42,7 +42,7 @@ def _random(port: Port, rng: np.random.Generator) -> Array:
         )
     if port.preprocess:
         preprocess = Preprocess.from_dict(port.preprocess)
-        if len(shape) in (3, 4):
+        if len(shape) in (3, 4) and not preprocess.yuv:
             return _image(shape, preprocess, dtype, rng)
     kind = dtype.kind
     if kind == "b":

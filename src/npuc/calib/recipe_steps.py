@@ -197,7 +197,9 @@ class Letterbox(RecipeStep):
         height, width = (max(1, round(side * factor)) for side in image.shape[:2])
         _check_size("Letterbox", *self.size)
         inside = _resized(image, height, width, self.interpolation)
-        return Pad(shape=self.size, pad_val=self.pad_val, right_bottom=self.right_bottom)(inside)
+        return Pad(shape=self.size, size_divisor=None, pad_val=self.pad_val, right_bottom=self.right_bottom)(
+            inside
+        )
 
 
 class CenterCrop(RecipeStep):

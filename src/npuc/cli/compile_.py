@@ -21,6 +21,7 @@ from npuc.cli import ladder, options, sim
 from npuc.cli import quantization as quant
 from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, shorten, size
+from npuc.cli.preprocessing import PreprocessingOptions
 from npuc.errors import UsageError
 from npuc.words import counted
 
@@ -99,6 +100,14 @@ class CompileCommand(CommandOptions):
         Path | None,
         typer.Option(metavar="FILE.yaml", help="Write the decisions of the schedule to this file."),
     ] = None
+    integer_io: Annotated[
+        str | None,
+        typer.Option(
+            "--integer-io",
+            metavar="inputs|outputs|both",
+            help="The program takes or gives the integers of the NPU there instead of reals; its file states their scales.",
+        ),
+    ] = None
     sanitize: Annotated[
         bool,
         typer.Option(
@@ -117,6 +126,7 @@ class CompileCommand(CommandOptions):
     input_shape: options.InputShapes = None
     inputs: options.Inputs = None
     outputs: options.Outputs = None
+    preprocessing: PreprocessingOptions
     add_postprocess: options.Postprocess = None
     weights: options.Weights = None
     threads: options.Threads = None
@@ -165,6 +175,7 @@ def command(args: CompileCommand) -> None:
         _local_memory(args.local_memory, machine),
         args.min_ops,
         args.npu_only,
+        args.integer_io or "",
     )
     folder = make_folder(args.dump_ir) if args.dump_ir is not None else None
     graph, quantization = _integer_network(
@@ -175,7 +186,13 @@ def command(args: CompileCommand) -> None:
         compile_options,
         args.force_float,
         options.imported_as(
-            args.model, args.input_shape, args.weights, args.add_postprocess, args.inputs, args.outputs
+            args.model,
+            args.input_shape,
+            args.weights,
+            args.add_postprocess,
+            args.inputs,
+            args.outputs,
+            args.preprocessing,
         ),
         folder,
         parse_states(args.state or []),

@@ -71,7 +71,8 @@ class EvalCommand(CommandOptions):
         Text,
         typer.Option(
             metavar="KIND[:NAME=VALUE,...]",
-            help="How outputs become boxes: yolov2 to yolov8, yolox, fastestdet, ssd, rows or rows8.",
+            help="How outputs become boxes: yolov2 to yolov11 and variants such as yolov3_tiny, yolox, fastestdet, ssd, rows or "
+            "rows8.",
         ),
     ] = None
     preprocess: given.Preprocess = None

@@ -22,6 +22,7 @@ import typer
 from npuc.cli import options
 from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, count, shorten, size
+from npuc.cli.preprocessing import PreprocessingOptions
 from npuc.errors import UsageError
 from npuc.words import counted
 
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
     from npuc.profile.summary import Summary
 
 Texts = list[str] | None
-
-
-def _flag(name: str, metavar: str, words: str) -> Any:
-    return typer.Option(name, metavar=metavar, help=words)
 
 
 class ImportCommand(CommandOptions):
@@ -60,46 +57,13 @@ class ImportCommand(CommandOptions):
     weights: options.Weights = None
     constant: Annotated[
         Texts,
-        _flag(
+        typer.Option(
             "--constant",
-            "NAME=VALUE",
-            "Fix an input to this value: one number, or several separated by commas.",
+            metavar="NAME=VALUE",
+            help="Fix an input to this value: one number, or several separated by commas.",
         ),
     ] = None
-    resize_dims: Annotated[Texts, _flag("--resize-dims", "H,W", "Resize the image to this size first.")] = (
-        None
-    )
-    keep_aspect_ratio: Annotated[
-        bool,
-        typer.Option(
-            "--keep-aspect-ratio",
-            help="Keep the aspect ratio when resizing, and pad the rest (with --crop: cut it off).",
-        ),
-    ] = False
-    pad_value: Annotated[Texts, _flag("--pad-value", "0..255", "The pixel value of the padding.")] = None
-    pad_type: Annotated[
-        Texts,
-        _flag("--pad-type", "center|corner", "Pad on all sides, or only at the right and at the bottom."),
-    ] = None
-    crop: Annotated[Texts, _flag("--crop", "H,W", "After resizing, crop the center to this size.")] = None
-    mean: Annotated[
-        Texts, _flag("--mean", "M,M,M", "Subtract this from each channel (pixels are 0..255).")
-    ] = None
-    scale: Annotated[Texts, _flag("--scale", "S,S,S", "Then multiply each channel by this.")] = None
-    pixel_format: Annotated[
-        Texts, _flag("--pixel-format", "rgb|bgr|gray|rgba", "The pixel format that the network takes.")
-    ] = None
-    channel_format: Annotated[
-        Texts, _flag("--channel-format", "nchw|nhwc", "The order of the input's axes.")
-    ] = None
-    interpolation: Annotated[Texts, _flag("--interpolation", "KIND", options.INTERPOLATION_HELP)] = None
-    fuse_preprocess: Annotated[
-        bool,
-        typer.Option(
-            "--fuse-preprocess",
-            help="Make mean and scale part of the network, which then takes uint8 pixels.",
-        ),
-    ] = False
+    preprocessing: PreprocessingOptions
     add_postprocess: options.Postprocess = None
     canonical: Annotated[bool, typer.Option("--canonical/--no-canonical", help="Simplify the network.")] = (
         True
@@ -147,28 +111,17 @@ def command(args: ImportCommand) -> None:
     for text in args.check_input or ():
         # The name of an input may stand before the path; a path may have a '=' of its own.
         existing_file(text if Path(text).exists() else text.rpartition("=")[2])
-    flags = {
-        "resize": args.resize_dims or [],
-        "keep_aspect_ratio": ["yes"] if args.keep_aspect_ratio else [],
-        "pad_value": args.pad_value or [],
-        "pad_type": args.pad_type or [],
-        "crop": args.crop or [],
-        "mean": args.mean or [],
-        "scale": args.scale or [],
-        "pixel_format": args.pixel_format or [],
-        "layout": args.channel_format or [],
-        "interpolation": args.interpolation or [],
-    }
-    chosen = options.import_options(
+    imported = options.import_options(
         args.model,
         args.input_shape or [],
         args.inputs,
         args.outputs,
-        flags,
+        args.preprocessing.fields(),
         args.weights,
         args.constant or [],
         args.add_postprocess,
     )
+    chosen = args.preprocessing.apply(imported)
 
     from npuc.flow import check_model, import_model, save_graph
     from npuc.profile.summary import summarize
@@ -177,7 +130,6 @@ def command(args: ImportCommand) -> None:
     graph = import_model(
         args.model,
         chosen,
-        fuse_preprocess=args.fuse_preprocess,
         canonical=args.canonical,
         observe=_dumper(args.dump_ir) if args.dump_ir else None,
     )

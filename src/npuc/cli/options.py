@@ -14,6 +14,7 @@ from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.cli.console import Printer
+    from npuc.cli.preprocessing import PreprocessingOptions
     from npuc.frontend.options import ImportOptions
     from npuc.images.preprocess import Preprocess
     from npuc.ir import Graph
@@ -73,7 +74,8 @@ Postprocess = Annotated[
     typer.Option(
         "--add-postprocess",
         metavar="KIND[:NAME=VALUE,...]",
-        help="Append post-processing to the network: yolov2 to yolov8, yolox, ssd, softmax or topk.",
+        help="Append post-processing to the network: yolov2 to yolov11 and variants such as yolov3_tiny, yolox, ssd, softmax "
+        "or topk.",
     ),
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")]
@@ -322,12 +324,16 @@ def imported_as(
     postprocess: str | None = None,
     inputs: str | None = None,
     outputs: str | None = None,
+    preprocessing: PreprocessingOptions | None = None,
 ) -> ImportOptions | None:
     """How a command that takes any model imports a foreign one; None if nothing is asked for.
 
     An .mlir file has its shapes and weights: to ask for others is an error, not a wish that is passed over.
     """
-    if not (input_shape or weights or postprocess or inputs or outputs):
+    fields = preprocessing.fields() if preprocessing is not None else {}
+    preprocessed = {field: texts for field, texts in fields.items() if texts}
+    ends = preprocessing.changes_ends if preprocessing is not None else {}
+    if not (input_shape or weights or postprocess or inputs or outputs or preprocessed or any(ends.values())):
         return None
     from npuc.files import existing_model
     from npuc.frontend.sniff import describe_content
@@ -337,6 +343,8 @@ def imported_as(
         "--weights": weights,
         "--inputs": inputs,
         "--outputs": outputs,
+        **{_FLAGS[field]: texts for field, texts in preprocessed.items()},
+        **ends,
     }
     unused = next((flag for flag, value in import_flags.items() if value), None)
     if unused is not None and describe_content(existing_model(model)).kind == "mlir":
@@ -344,7 +352,10 @@ def imported_as(
             f"{unused} is for models that are imported, and {model} is imported already",
             fix=f"Leave it out, or import the original again: npuc import ORIGINAL {unused} ... -o {model}",
         )
-    return import_options(model, input_shape or [], inputs, outputs, {}, weights, postprocess=postprocess)
+    imported = import_options(
+        model, input_shape or [], inputs, outputs, preprocessed, weights, postprocess=postprocess
+    )
+    return imported if preprocessing is None else preprocessing.apply(imported)
 
 
 def constants(texts: Iterable[str]) -> dict[str, str]:
@@ -424,6 +435,8 @@ _PARSERS: dict[str, Any] = {
     "pixel_format": _word,
     "layout": _word,
     "interpolation": _word,
+    "source_size": _pair,
+    "source_format": _word,
 }
 
 _BY_CHANNEL = ("mean", "scale")

@@ -10,6 +10,7 @@ from npuc import __version__
 from npuc.aliases import renamed_keywords
 from npuc.codegen.debug_notes import Subgraph, debug_notes
 from npuc.codegen.encode import encode_schedule
+from npuc.codegen.integer_ends import with_integer_ends
 from npuc.codegen.memory_fallback import Placement
 from npuc.codegen.offload import refuse_offload
 from npuc.codegen.outputs import check_outputs, check_shape, with_own_outputs
@@ -64,6 +65,8 @@ class CompileOptions:
     """Ops of an NPU subgraph at the least; the CPU gets smaller ones, if it can run them."""
     npu_only: bool = False
     """Refuse a network of which anything is left to the CPU."""
+    integer_ends: str = ""
+    """`inputs`, `outputs` or `both` if the program is to take and give integers there; empty: what the network has."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,7 @@ def compile_program(
     """
     options = options or CompileOptions()
     check_outputs(graph)
+    graph, options = with_integer_ends(graph, options.integer_ends), replace(options, integer_ends="")
     set_states(graph, graph.states)
     graph, copies = with_own_outputs(graph)
     whole = int(target.memory.local.size)

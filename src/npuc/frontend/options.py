@@ -27,5 +27,11 @@ class ImportOptions:
     """Values for inputs that are to become constants, by name, as numbers with commas between."""
     preprocess: Mapping[str, Preprocess] = field(default_factory=dict)
     """Preprocessing that belongs to an input, by name."""
+    fuse_preprocess: bool = False
+    """Make the arithmetic of the preprocessing part of the network; of an input with a source, all of it."""
+    input_layout: str = ""
+    """The order of axes of inputs of rank 4, `nchw` or `nhwc`; empty: as in the model."""
+    output_layout: str = ""
+    """The order of axes of outputs of rank 4, `nchw` or `nhwc`; empty: as in the model."""
     postprocess: str = ""
     """What is appended to the outputs (`npuc.frontend.postprocess`): a kind, and options behind a colon."""

@@ -89,6 +89,30 @@ def rgb_from_yuv(data: Array, height: int, width: int, yuv: str) -> Array:
     return rgb
 
 
+def yuv_from_rgb(rgb: Array, yuv: str) -> Array:
+    """The bytes of an image in one of `YUV_FORMATS`: what a camera would give, chroma as the mean of the pixels that share it.
+
+    >>> yuv_from_rgb(np.full((2, 2, 3), 255, np.uint8), "nv12").tolist()
+    [[235, 235], [235, 235], [128, 128]]
+    """
+    height, width, _ = rgb.shape
+    shape = yuv_shape(height, width, yuv)
+    weights = np.array(
+        [[0.257, 0.504, 0.098], [-0.148, -0.291, 0.439], [0.439, -0.368, -0.071]]
+    )  # BT.601, limited range
+    whole = rgb.astype(np.float64) @ weights.T + [16, 128, 128]
+    rows = 1 if yuv in _PACKED else 2
+    shared = whole[:, :, 1:].reshape(height // rows, rows, width // 2, 2, 2).mean(axis=(1, 3))
+    luma, chroma = (np.clip(np.rint(part), 0, 255).astype(np.uint8) for part in (whole[:, :, 0], shared))
+    if yuv in ("yv12", "nv21"):
+        chroma = chroma[:, :, ::-1]
+    if yuv in _PACKED:
+        pairs = [luma, chroma.reshape(height, width)]
+        return np.stack(pairs if yuv == "yuyv" else pairs[::-1], axis=-1)
+    planes = chroma.transpose(2, 0, 1) if yuv in ("i420", "yv12") else chroma
+    return np.concatenate([luma.reshape(-1), planes.reshape(-1)]).reshape(shape)
+
+
 @cache
 def _function(name: str, types: str) -> Any:
     kinds = {"i": ctypes.c_int32, "L": ctypes.c_int64, "p": ctypes.c_void_p}

@@ -19,7 +19,7 @@ from PIL import Image
 from npuc.arrays import Array
 from npuc.errors import FileFormatError, PreprocessError, ResourceLimitError
 from npuc.files import existing_file
-from npuc.images.kernels import resize_image
+from npuc.images.kernels import resize_image, yuv_from_rgb
 from npuc.images.preprocess import CHANNELS, Preprocess
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -55,15 +55,22 @@ def image_tensor(
     image: Image.Image, preprocess: Preprocess, shape: Sequence[int], dtype: Any = np.float32
 ) -> Array:
     """An image that is already decoded, as `load_image` gives it."""
-    resize, crop = preprocess.steps(shape)
+    height, width = preprocess.image_size(shape)
+    at = preprocess.placement(shape, image.height, image.width)
+    if at.height * at.width > MAX_PIXELS:
+        raise PreprocessError(
+            f"an image of {image.width} x {image.height} would become {at.width} x {at.height} when it is resized"
+        )
     image = image.convert(_mode(preprocess.pixel_format))
-    if preprocess.keep_aspect_ratio:
-        image = _fit(image, resize, preprocess, cover=crop is not None)
-    else:
-        image = _resized(image, *resize, preprocess.interpolation)
-    if crop is not None:
-        left, top = (image.width - crop[1]) // 2, (image.height - crop[0]) // 2
-        image = image.crop((left, top, left + crop[1], top + crop[0]))
+    image = _resized(image, at.height, at.width, preprocess.interpolation)
+    if (at.top, at.left, at.height, at.width) != (0, 0, height, width):
+        value = preprocess.pad_value
+        fill: Any = value if image.mode == "L" else (value,) * len(image.getbands())
+        canvas = Image.new(image.mode, (width, height), fill)
+        canvas.paste(image, (at.left, at.top))
+        image = canvas
+    if preprocess.yuv:
+        return yuv_from_rgb(np.asarray(image), preprocess.yuv)[None]
     pixels = np.asarray(image)
     if pixels.ndim == 2:
         pixels = pixels[:, :, None]
@@ -181,27 +188,6 @@ def _too_large(path: Path, size: str) -> ResourceLimitError:
         where=str(path),
         fix="Make the image smaller first",
     )
-
-
-def _fit(image: Image.Image, size: tuple[int, int], preprocess: Preprocess, *, cover: bool) -> Image.Image:
-    """Resize with the aspect ratio kept: around `size` if it is to be cropped, else inside it, padded."""
-    height, width = size
-    ratios = (height / image.height, width / image.width)
-    ratio = max(ratios) if cover else min(ratios)
-    new_height, new_width = (max(1, round(side * ratio)) for side in (image.height, image.width))
-    if new_height * new_width > MAX_PIXELS:
-        raise PreprocessError(
-            f"an image of {image.width} x {image.height} would become {new_width} x {new_height} when it is resized"
-        )
-    image = _resized(image, new_height, new_width, preprocess.interpolation)
-    if cover:
-        return image
-    value = preprocess.pad_value
-    fill: Any = value if image.mode == "L" else (value,) * len(image.getbands())
-    canvas = Image.new(image.mode, (width, height), fill)
-    center = preprocess.pad_type == "center"
-    canvas.paste(image, ((width - new_width) // 2, (height - new_height) // 2) if center else (0, 0))
-    return canvas
 
 
 def _resized(image: Image.Image, height: int, width: int, interpolation: str) -> Image.Image:

@@ -3,16 +3,18 @@
 A `Preprocess` is attached to an image input at import and travels in the IR as an attribute of that input. Its steps:
 resize (stretched, or with the aspect ratio kept), center crop, pixel format, `(pixel - mean) * scale`, layout.
 Pixels are 0 to 255, and mean, scale and pad value are in that unit. `--fuse-preprocess` turns the arithmetic into ops:
-what is left (`geometry()`) then describes how raw uint8 pixels reach the input.
+what is left (`geometry()`) then describes how raw uint8 pixels reach the input. With a source (`source_size`,
+`source_format`), resize, crop, padding and conversion of colours become ops too, and the input takes the bytes of a camera.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from npuc.errors import PreprocessError
+from npuc.images.kernels import YUV_FORMATS, yuv_shape
 
 PixelFormat = Literal["rgb", "bgr", "gray", "rgba"]
 Layout = Literal["nchw", "nhwc"]
@@ -31,6 +33,18 @@ CHANNELS: dict[str, int] = {"rgb": 3, "bgr": 3, "gray": 1, "rgba": 4}
 """Channels of each pixel format."""
 
 _MAX_SIDE = 1 << 15
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a resized image lies in the input of a network."""
+
+    height: int
+    """Of the resized image."""
+    width: int
+    top: int
+    """The row of the input that its first row is; below 0 if a crop cuts rows off."""
+    left: int
 
 
 @dataclass(frozen=True)
@@ -66,7 +80,8 @@ class Preprocess:
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
             object.__setattr__(self, name, kind(name, getattr(self, name)))
-        for name, size in (("resize", self.resize), ("crop", self.crop)):
+        sizes = (("resize", self.resize), ("crop", self.crop), ("source_size", self.source_size))
+        for name, size in sizes:
             if size is not None and not all(1 <= side <= _MAX_SIDE for side in size):
                 raise PreprocessError(
                     f"{name}: {size[0]},{size[1]} is not a height and a width of 1 to {_MAX_SIDE}"
@@ -85,6 +100,15 @@ class Preprocess:
                 f"crop: {list(self.crop)} is larger than the resized image {list(self.resize)}"
             )
 
+    source_size: tuple[int, int] | None = None
+    """Height and width of the images that a program will be given, if the network itself is to resize and crop them; None
+    leaves that to the host. Takes effect when the preprocessing is fused into the network."""
+    source_format: str = ""
+    """The format of the images that a program will be given: a pixel format, or one of `YUV_FORMATS`; empty is
+    `pixel_format`. Takes effect when the preprocessing is fused into the network."""
+    yuv: str = ""
+    """One of `YUV_FORMATS`, if the input takes the bytes of images in that format; set by fusing."""
+
     @property
     def channels(self) -> int:
         """How many channels the network's input has."""
@@ -100,9 +124,31 @@ class Preprocess:
         """Mean and scale, one value a channel."""
         return _spread(self.mean, 0.0, self.channels), _spread(self.scale, 1.0, self.channels)
 
+    @property
+    def has_source(self) -> bool:
+        """True if the network is to take images of a stated size or format."""
+        return self.source_size is not None or bool(self.source_format)
+
     def geometry(self) -> Preprocess:
         """What is left when mean and scale have become ops of the network."""
         return replace(self, mean=(), scale=())
+
+    def of_source(self) -> Preprocess:
+        """What is left when the network takes images of the stated source: their bytes, row by row."""
+        source = self.source_format or self.pixel_format
+        is_yuv = source in YUV_FORMATS
+        left = Preprocess(pixel_format=cast("PixelFormat", "rgb" if is_yuv else source), layout="nhwc")
+        left = replace(left, interpolation=self.interpolation, yuv=source if is_yuv else "")
+        if self.source_size is not None:
+            return left
+        return replace(
+            left,
+            resize=self.resize,
+            crop=self.crop,
+            keep_aspect_ratio=self.keep_aspect_ratio,
+            pad_value=self.pad_value,
+            pad_type=self.pad_type,
+        )
 
     def image_size(self, shape: Sequence[int]) -> tuple[int, int]:
         """Height and width of an input of a shape; `PreprocessError` if the shape is not that of an image."""
@@ -112,6 +158,8 @@ class Preprocess:
                 fix="Preprocessing needs an input of rank 4, such as 1,3,224,224",
             )
         first, second, third = shape[-3:]
+        if self.yuv:
+            return self._yuv_size(shape)
         channels, height, width = (first, second, third) if self.layout == "nchw" else (third, first, second)
         if channels != self.channels:
             raise PreprocessError(
@@ -120,6 +168,32 @@ class Preprocess:
                 fix="Change --pixel-format or --channel-format",
             )
         return height, width
+
+    def _yuv_size(self, shape: Sequence[int]) -> tuple[int, int]:
+        rows, width = shape[1], shape[2]
+        height = rows if len(shape) == 4 else rows * 2 // 3
+        if yuv_shape(height, width, self.yuv) != tuple(shape[1:]):
+            raise PreprocessError(f"an input of shape {list(shape)} takes no images in {self.yuv} format")
+        return height, width
+
+    def placement(self, shape: Sequence[int], height: int, width: int) -> Placement:
+        """Where an image of a height and a width lies in an input of `shape`, once it is resized, padded and cropped.
+
+        >>> Preprocess(keep_aspect_ratio=True).placement((1, 3, 8, 8), 2, 4)
+        Placement(height=4, width=8, top=2, left=0)
+        """
+        (rows, columns), crop = self.steps(shape)
+        if self.keep_aspect_ratio:
+            ratios = (rows / height, columns / width)
+            ratio = max(ratios) if crop is not None else min(ratios)
+            resized = (max(1, round(height * ratio)), max(1, round(width * ratio)))
+        else:
+            resized = (rows, columns)
+        if crop is not None:
+            return Placement(*resized, -((resized[0] - crop[0]) // 2), -((resized[1] - crop[1]) // 2))
+        if self.pad_type == "center":
+            return Placement(*resized, (rows - resized[0]) // 2, (columns - resized[1]) // 2)
+        return Placement(*resized, 0, 0)
 
     def steps(self, shape: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int] | None]:
         """The resize and the crop (None if there is none) that lead to an input of a shape.
@@ -196,7 +270,7 @@ def _spread(values: tuple[float, ...], default: float, channels: int) -> tuple[f
 def _choice(*words: str) -> Callable[[str, Any], str]:
     def check(name: str, value: Any) -> str:
         if value not in words:
-            raise PreprocessError(f"{name}: {value!r} is none of {', '.join(words)}")
+            raise PreprocessError(f"{name}: {value!r} is none of {', '.join(filter(None, words))}")
         return str(value)
 
     return check
@@ -239,5 +313,8 @@ _KINDS: dict[str, Callable[[str, Any], Any]] = {
     "pixel_format": _choice(*CHANNELS),
     "layout": _choice(*get_args(Layout)),
     "interpolation": _choice(*get_args(Interpolation)),
+    "source_size": _side_lengths,
+    "source_format": _choice("", *CHANNELS, *YUV_FORMATS),
+    "yuv": _choice("", *YUV_FORMATS),
 }
 """What each field may be; the values of files are not trusted."""

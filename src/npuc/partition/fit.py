@@ -151,6 +151,8 @@ def nowhere_as_integers(
     op: Any, graph: Graph, target: Target, types: Mapping[Any, QuantType] | None = None
 ) -> Fit | None:
     """Why a float op could run neither on the NPU nor on the CPU as integers; None if it could, or is another op."""
+    if isinstance(op, top.Cast):
+        return _pixels_misfit(op, target)
     if not isinstance(op, _NO_HOST_FORM) and not (isinstance(op, top.Resize) and op.mode != "nearest"):
         return None
     if isinstance(op, top.Attention):
@@ -186,6 +188,18 @@ def _recurrent_misfit(op: Any, target: Target) -> Obstacle | None:
     if needed > whole:
         return Obstacle.of(ObstacleRule.LOCAL_MEMORY, target=target.name, needed=needed, allowed=whole)
     return None
+
+
+def _pixels_misfit(op: top.Cast, target: Target) -> Fit | None:
+    """Why an input of small integers has to become reals on the CPU first; None if the machine computes with it as it is."""
+    dtype = dtype_of(op.x.type)
+    if dtype.name not in ("ui8", "i8", "i16") or dtype_of(op.y.type).name != "f32":
+        return None
+    misfit = activation_misfit(QuantType.of(dtype.name, 1.0, 0), target)
+    weight = next(iter(target.arithmetic.weights.formats), "i8")
+    if misfit is None and target.compute.array.rate(dtype.short, weight) is None:
+        misfit = Obstacle.of(ObstacleRule.PRODUCT, target=target.name, activation=dtype.short, weight=weight)
+    return None if misfit is None else Fit("no", obstacle=misfit)
 
 
 def not_float32(op: TensorOp) -> Obstacle | None:

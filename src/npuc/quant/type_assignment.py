@@ -18,6 +18,7 @@ from npuc.errors import QuantizationError
 from npuc.ir import Graph, Value, dtype_of, is_static, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType, mlir_type
+from npuc.ir.top.movement import MOVERS
 from npuc.quant.blocks import block_axes
 from npuc.quant.fixed import fixed_output
 from npuc.quant.inserted import as_read, holds, inserted_constants, is_pooled, is_within, widened_range
@@ -33,6 +34,9 @@ from npuc.quant.parameters import (
 )
 from npuc.quant.scheme import Scheme
 from npuc.quant.tensor_classes import words
+
+_INTEGERS = ("ui8", "i8", "i16")
+"""Types of inputs that are activations as they are."""
 
 
 class Calibrated(Protocol):
@@ -151,7 +155,7 @@ class TypeAssignment:
                 elif self._keeps(op, scheme):
                     self._types[value] = self._types[op.operands[0]]
                 else:
-                    fixed = fixed_output(op, scheme)
+                    fixed = fixed_output(op, scheme) or joined_integers(op)
                     wish = wishes.get(value) if value not in self.moved else None
                     self._types[value] = fixed or wish or self._ranged(value, scheme)
 
@@ -192,6 +196,8 @@ class TypeAssignment:
         return alike or not isinstance(op, top.Resize) or op.mode == "nearest"
 
     def _may_lower(self, op: TopOp) -> bool:
+        if isinstance(op, top.Cast):
+            return integers_of(op.y) is not None
         results = () if find_types(op) else op.results
         real = all(is_real(value) for value in (*results, *real_operands(op)))
         return real and find_rule(op) is not None
@@ -269,6 +275,28 @@ def _ends(range_: tuple[float, float] | Calibrated, scheme: Scheme) -> tuple[flo
 def _computes_with_floats(op: TopOp) -> bool:
     """Whether an op makes float32 of float32."""
     return bool(op.results) and all(is_real(value) for value in (*op.results, *op.operands[:1]))
+
+
+def integers_of(value: Value) -> QuantType | None:
+    """The type of a value that is an input of small integers as reals, or parts of one moved; None for all others.
+
+    Its reals are the integers, so no range can serve it better than a scale of 1.
+    """
+    op = value.owner
+    if isinstance(op, top.Cast):
+        dtype = dtype_of(op.x.type).name
+        from_input = not isinstance(op.x.owner, TopOp) and is_static(op.x)
+        return QuantType.of(dtype, 1.0, 0) if from_input and dtype in _INTEGERS and is_real(op.y) else None
+    moves = isinstance(op, MOVERS) or (isinstance(op, top.Resize) and op.mode != "cubic")
+    return integers_of(op.operands[0]) if moves and isinstance(op, TopOp) else None
+
+
+def joined_integers(op: TopOp) -> QuantType | None:
+    """The type of a concat whose operands are integers of one type as `integers_of` says."""
+    if not isinstance(op, top.Concat):
+        return None
+    kinds = {integers_of(value) for value in op.inputs}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def is_real(value: Value) -> bool:

@@ -20,8 +20,11 @@ def settings_source(compiled: CompiledModel, interface: Graph) -> str:
     ]
     names = []
     for index, port in enumerate(interface.inputs):
-        shape = compiled.tensor(port.name).shape
-        if port.preprocess is None or len(shape) not in (3, 4):
+        tensor = compiled.tensor(port.name)
+        shape = tensor.shape
+        # Pixels become reals or bytes in C, neither integers of some scale nor the bytes of a camera.
+        foreign = bool(tensor.scale) or bool((port.preprocess or {}).get("yuv"))
+        if port.preprocess is None or len(shape) not in (3, 4) or foreign:
             names.append("NULL")
             continue
         names.append(f"&input{index}")

@@ -97,19 +97,8 @@ def boxes_to_image(
 
     Undoes the resize, the padding and the crop of `preprocess`.
     """
-    (rows, columns), crop = preprocess.steps(shape)
-    scale_y, scale_x, top, left = rows / height, columns / width, 0.0, 0.0
-    if preprocess.keep_aspect_ratio:
-        ratios = (scale_y, scale_x)
-        ratio = max(ratios) if crop is not None else min(ratios)
-        resized = [max(1, round(side * ratio)) for side in (height, width)]
-        scale_y, scale_x = resized[0] / height, resized[1] / width
-        if crop is None and preprocess.pad_type == "center":
-            top, left = float((rows - resized[0]) // 2), float((columns - resized[1]) // 2)
-        rows, columns = resized
-    if crop is not None:
-        top, left = -float((rows - crop[0]) // 2), -float((columns - crop[1]) // 2)
-    offset, scale = np.array([left, top] * 2), np.array([scale_x, scale_y] * 2)
+    at = preprocess.placement(shape, height, width)
+    offset, scale = np.array([at.left, at.top] * 2), np.array([at.width / width, at.height / height] * 2)
     unscaled: Array = (np.asarray(boxes, np.float64) - offset) / scale
     cut: Array = np.clip(unscaled, 0, np.array([width, height] * 2)).astype(np.float32)
     return cut

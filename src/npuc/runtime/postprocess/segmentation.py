@@ -38,19 +38,10 @@ def labels_to_image(
     """
     if labels.ndim != 2:
         raise InputDataError(f"labels of one image have rank 2, not {labels.ndim}")
-    (rows, columns), crop = preprocess.steps(shape)
-    visible = crop if crop is not None else (rows, columns)
-    resized, top, left = (rows, columns), 0, 0
-    if preprocess.keep_aspect_ratio:
-        ratios = (rows / height, columns / width)
-        ratio = max(ratios) if crop is not None else min(ratios)
-        resized = (max(1, round(height * ratio)), max(1, round(width * ratio)))
-        if crop is None and preprocess.pad_type == "center":
-            top, left = (rows - resized[0]) // 2, (columns - resized[1]) // 2
-    if crop is not None:
-        top, left = -((resized[0] - crop[0]) // 2), -((resized[1] - crop[1]) // 2)
-    y = _nearest(height, resized[0], top, visible[0], labels.shape[0])
-    x = _nearest(width, resized[1], left, visible[1], labels.shape[1])
+    resize, crop = preprocess.steps(shape)
+    visible, at = crop or resize, preprocess.placement(shape, height, width)
+    y = _nearest(height, at.height, at.top, visible[0], labels.shape[0])
+    x = _nearest(width, at.width, at.left, visible[1], labels.shape[1])
     restored = np.full((height, width), outside, labels.dtype)
     inside = np.ix_(y >= 0, x >= 0)
     restored[inside] = labels[np.ix_(y[y >= 0], x[x >= 0])]

@@ -1,0 +1,93 @@
+"""Preprocessing inside a compiled program: from the bytes of a camera on the NPU alone, with the bits of graph mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npuc import lang
+from npuc.arrays import Array
+from npuc.calib.sources import random_data
+from npuc.engine import FloatEngine, IntegerEngine
+from npuc.flow import expanded, quantize_network, ranges_from, schemes_of
+from npuc.images.preprocess import Preprocess
+from npuc.ir import Graph, npu
+from npuc.ir.passes import run_pipeline
+from npuc.program.model import NpuSubgraph
+from npuc.target import load_target
+from npuc.transform import CANONICAL
+from support.programs.equal_modes import check
+
+NORMAL: dict[str, Any] = {"mean": (123.7, 116.3, 103.5), "scale": (0.0171, 0.0175, 0.0174)}
+SOURCES: list[tuple[str, dict[str, Any]]] = [
+    ("rgb", {**NORMAL}),
+    ("bgr", {"source_size": (40, 52), **NORMAL}),
+    ("rgba", {"source_size": (41, 53), "interpolation": "opencv-nearest"}),
+    ("gray", {"source_size": (20, 22), "scale": (1 / 255,)}),
+    ("rgb", {"source_size": (40, 52), "keep_aspect_ratio": True, "pad_value": 114, **NORMAL}),
+    ("bgr", {"source_size": (40, 52), "resize": (30, 40), "crop": (24, 32), "scale": (1 / 255,)}),
+    ("rgb", {"source_size": (40, 52), "pixel_format": "gray", "scale": (1 / 255,)}),
+    ("nv12", {"source_size": (40, 52), **NORMAL}),
+    ("nv21", {"source_size": (40, 52), "pixel_format": "bgr", "scale": (1 / 255,)}),
+    ("i420", {"source_size": (40, 52), "scale": (1 / 255,)}),
+    ("yv12", {"scale": (1 / 255,)}),
+    ("yuyv", {"source_size": (31, 52), "keep_aspect_ratio": True, "scale": (1 / 255,)}),
+    ("uyvy", {"pixel_format": "gray", "scale": (1 / 255,)}),
+]
+IDS = [f"{source}-{number}" for number, (source, _) in enumerate(SOURCES)]
+
+
+def network(source: str, how: dict[str, Any]) -> Graph:
+    """A small network of images of 24 x 32 that takes the bytes of a source."""
+    preprocess = Preprocess(source_format=source, **{"interpolation": "opencv-linear", **how})
+    rng = np.random.default_rng(0)
+    x = lang.input("image", (1, preprocess.channels, 24, 32), preprocess=preprocess)
+    kernel = rng.normal(0, 0.3, (8, preprocess.channels, 3, 3)).astype(np.float32)
+    y = lang.relu(lang.conv(x, lang.constant(kernel), strides=(2, 2), pads=(1, 1, 1, 1)))
+    last = rng.normal(0, 0.3, (4, 8, 1, 1)).astype(np.float32)
+    graph = lang.build({"y": lang.conv(y, lang.constant(last))})
+    return expanded(run_pipeline(graph, f"fuse-preprocess,{CANONICAL}"))
+
+
+def integers(graph: Graph, target: Any) -> Graph:
+    ranges = ranges_from(graph, random_data(graph, 4, 0), schemes_of(graph, None, target), "max")
+    return quantize_network(graph, ranges, None, target).graph
+
+
+@pytest.mark.parametrize(("source", "how"), SOURCES, ids=IDS)
+def test_all_of_it_runs_on_the_npu(source: str, how: dict[str, Any]) -> None:
+    target = load_target("edge-4t")
+    graph = network(source, how)
+    made = integers(graph, target)
+    done = check(made, target, 2)
+    assert done is not None
+    on_npu = [part for part in done.model.subgraphs if isinstance(part, NpuSubgraph)]
+    assert len(on_npu) == 1 and dict(done.partition.reasons) == {}
+    assert done.model.tensor("image").dtype == "ui8"
+    inputs = {"image": pixels(made)}
+    real, ours = FloatEngine(graph).run(inputs)["y"], IntegerEngine(made).run(inputs)["y"]
+    assert np.vdot(real, ours) > 0.998 * np.linalg.norm(real) * np.linalg.norm(ours)
+
+
+def pixels(graph: Graph) -> Array:
+    """A smooth picture in bytes that any format takes."""
+    shape = tuple(graph.inputs[0].type.get_shape())  # type: ignore[attr-defined]
+    rng = np.random.default_rng(3)
+    return (rng.integers(60, 200, shape) // 2 + 50).astype(np.uint8)
+
+
+def test_pixels_are_taken_as_they_are_and_resized_in_whole_pixels() -> None:
+    """Between the input and the first layer that computes, integers are the pixels: a scale of 1, a zero point of 0."""
+    made = integers(network("rgb", {"source_size": (40, 52), **NORMAL}), load_target("edge-4t"))
+    kinds = {str(op.results[0].type) for op in made.ops if op.name in ("npu.resize", "npu.reinterpret")}
+    assert kinds and all("ui8" in kind and "1.0" in kind for kind in kinds), kinds
+    assert not any(isinstance(op, npu.Quantize) for op in made.ops)
+
+
+def test_a_machine_without_unsigned_bytes_leaves_the_conversion_to_the_cpu() -> None:
+    target = load_target("aries-like")
+    assert not target.arithmetic.activations.formats.get("u8")
+    made = integers(network("rgb", {"scale": (1 / 255,)}), target)
+    assert any(op.name == "top.cast" for op in made.ops)
