@@ -5,8 +5,8 @@
                                            →           %1 = top.conv(%0, ...)
                                                        %y = top.permute(%1) {order = [0, 2, 3, 1]}
 
-Images lie in the NPU's memory as N x H x W x C, so that an input's permute costs nothing there. The pass changes the interface of the
-network, so it is not part of the canonical form.
+Images lie in the NPU's memory as N x H x W x C, so that an input's permute costs nothing there. The pass changes the
+interface of the network, so it is not part of the canonical form.
 """
 
 from __future__ import annotations
