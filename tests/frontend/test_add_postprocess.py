@@ -186,8 +186,21 @@ def test_ssd(order: str, tmp_path: Path) -> None:
         plain["loc"], plain["conf"], priors, size=(SIZE, SIZE), order=order, activation=activation
     )  # type: ignore[arg-type]
     compare(run(path, f"ssd:priors={tmp_path / 'priors.npy'},order={order}"), decoded, limit=100)
-    with pytest.raises(UsageError, match="prior boxes are not in the network"):
+    with pytest.raises(UsageError, match="prior boxes are not among its outputs"):
         run(path, "ssd")
+    # As a constant output of the network: center and size, or corners and variances as Caffe has them.
+    low, high = priors[:, :2] - priors[:, 2:] / 2, priors[:, :2] + priors[:, 2:] / 2
+    table = np.stack([np.concatenate([low, high], axis=1).reshape(-1), np.full(240, 0.1, np.float32)])[None]
+    for own in (priors, priors[None], table):
+        model = onnx.load(path)
+        model.graph.node.append(
+            helper.make_node(
+                "Constant", [], ["priors"], value=numpy_helper.from_array(own.astype(np.float32))
+            )
+        )
+        model.graph.output.insert(0, helper.make_tensor_value_info("priors", 1, own.shape))
+        onnx.save(model, tmp_path / "own.onnx")
+        compare(run(tmp_path / "own.onnx", f"ssd:order={order}"), decoded, limit=100)
 
 
 def test_scores(tmp_path: Path) -> None:

@@ -62,9 +62,9 @@ class GetImage(RecipeStep):
         assert self.yuv is not None and self.size is not None
         path = existing_file(path)
         expected = int(np.prod(yuv_shape(*self.size, self.yuv)))
-        if (found := path.stat().st_size) != expected:
+        if (size := path.stat().st_size) != expected:
             raise FileFormatError(
-                f"has {found} bytes, and an image of {self.size[0]} x {self.size[1]} in {self.yuv} format has {expected}",
+                f"has {size} bytes, and an image of {self.size[0]} x {self.size[1]} in {self.yuv} format has {expected}",
                 where=str(path),
             )
         rgb = rgb_from_yuv(np.fromfile(path, np.uint8), *self.size, self.yuv)
