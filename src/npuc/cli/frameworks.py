@@ -27,8 +27,7 @@ REWRITTEN: Mapping[type[TopOp], str] = {
 """Ops that have no integer form of their own, and what they become on the way to integers."""
 PARTLY: Mapping[type[TopOp], str] = {
     top.ArgReduce: "where what follows takes integers",
-<<<<<<< HEAD
-    top.Cast: "from booleans that are computed there",
+    top.Cast: "from booleans that are computed there, and of inputs of 8 or 16 bits",
     top.Compare: "where what it compares is computed there",
     top.Div: "where divisors have one sign, and the largest is at most 64 times the smallest",
     top.GatherElements: "at constant indices",
@@ -41,10 +40,6 @@ PARTLY: Mapping[type[TopOp], str] = {
     top.ScatterND: "at constant indices, if new elements replace the old",
     top.TopK: "where what it compares is computed there",
     top.Where: "though a condition that the CPU computes becomes a mask there",
-=======
-    top.Gather: "of constant indices",
-    top.Cast: "of an input of integers of 8 or 16 bits",
->>>>>>> 45b8e60 (cli: casts of integer inputs run on the NPU, others on the CPU)
 }
 """Ops that run on the NPU in some forms only."""
 

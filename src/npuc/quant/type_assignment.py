@@ -155,7 +155,7 @@ class TypeAssignment:
                 elif self._keeps(op, scheme):
                     self._types[value] = self._types[op.operands[0]]
                 else:
-                    fixed = fixed_output(op, scheme) or joined_integers(op)
+                    fixed = fixed_output(op, scheme) or given_integers(op)
                     wish = wishes.get(value) if value not in self.moved else None
                     self._types[value] = fixed or wish or self._ranged(value, scheme)
 
@@ -196,8 +196,6 @@ class TypeAssignment:
         return alike or not isinstance(op, top.Resize) or op.mode == "nearest"
 
     def _may_lower(self, op: TopOp) -> bool:
-        if isinstance(op, top.Cast):
-            return integers_of(op.y) is not None
         results = () if find_types(op) else op.results
         real = all(is_real(value) for value in (*results, *real_operands(op)))
         return real and find_rule(op) is not None
@@ -291,8 +289,10 @@ def integers_of(value: Value) -> QuantType | None:
     return integers_of(op.operands[0]) if moves and isinstance(op, TopOp) else None
 
 
-def joined_integers(op: TopOp) -> QuantType | None:
-    """The type of a concat whose operands are integers of one type as `integers_of` says."""
+def given_integers(op: TopOp) -> QuantType | None:
+    """The type of a cast or concat whose result is the integers of inputs, as `integers_of` says."""
+    if isinstance(op, top.Cast):
+        return integers_of(op.y)
     if not isinstance(op, top.Concat):
         return None
     kinds = {integers_of(value) for value in op.inputs}

@@ -25,6 +25,7 @@ from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.lowering.scaling import flat
 from npuc.quant.lowering.tables import table_codes
 from npuc.quant.parameters import output_limits
+from npuc.quant.type_assignment import integers_of
 
 _MODES: dict[str, Callable[[Array, int], Array]] = {
     "equal": lambda code, other: code == other,
@@ -171,12 +172,18 @@ def logical(op: top.Logical, context: LoweringContext) -> Value:
 
 
 def _reals_of_cast(op: top.Cast) -> Sequence[Value]:
-    return () if dtype_of(op.x.type).name == "i1" else (op.x,)
+    is_integer = dtype_of(op.x.type).name == "i1" or integers_of(op.y) is not None
+    return () if is_integer else (op.x,)
 
 
 @lowers(top.Cast, reals=_reals_of_cast)
 def number(op: top.Cast, context: LoweringContext) -> Value:
-    """0.0 and 1.0 of booleans."""
+    """0.0 and 1.0 of booleans; the integers of an input (pixels, samples of sound) as they are, with a scale of 1."""
+    if integers_of(op.y) is not None:
+        given: Value = context.emit(
+            npu.Reinterpret, context.real(op.x), to=context.type_of(op.y), loc=op.location
+        ).y
+        return given
     if dtype_of(op.x.type).name != "i1":
         raise NoIntegerForm("it converts numbers")
     _require_integers(context, op.x)
