@@ -18,6 +18,7 @@ from npuc.program.combine import combine
 from npuc.program.file import save_compiled
 from npuc.program.model import CompiledModel
 from npuc.runtime import Pool, Runner
+from npuc.runtime.entries import cores_of
 from npuc.sim import Simulator
 from npuc.target import load_target
 
@@ -127,3 +128,28 @@ def test_damaged_weights_never_run(program: Path, images: Array, tmp_path: Path)
     (tmp_path / "damaged.npu").write_bytes(data)
     with pytest.raises(FileFormatError), Runner(tmp_path / "damaged.npu") as runner:
         runner.run(images[:4])
+
+
+def test_the_cores_are_chosen_at_load_time(root: Path, images: Array) -> None:
+    """One network for one core and for four, in one program."""
+    server = load_target("server-32t")
+    single = network_to_quantize(
+        root / "examples/digits.onnx", ImportOptions(input_shapes={"image": (4, 1, 8, 8)})
+    )
+    ranges = ranges_from(single, random_data(single, 4, 0), schemes_of(single, None, server), "max")
+    graph = quantize_network(single, ranges, None, server).graph
+    models = {f"c{cores}": compile_model(graph, server, level=1, cores=cores) for cores in (1, 2, 4)}
+    needed = {name: cores_of(model) for name, model in models.items()}
+    assert needed["c1"] == 1 and needed["c4"] > 1
+    entries = combine(models).entries
+    results = []
+    for cores in (1, needed["c4"], 4):
+        with Runner(entries, cores=cores) as runner:
+            (name,) = runner.entries
+            assert needed[name] == max(count for count in needed.values() if count <= cores)
+            results.append(runner.run(images[:4])["logits"])
+    assert all(np.array_equal(results[0], other) for other in results)
+    with pytest.raises(UsageError, match="no entry runs on 1 core"):
+        Runner({"c4": entries["c4"]}, cores=1)
+    with pytest.raises(UsageError):
+        Runner(entries, cores=0)

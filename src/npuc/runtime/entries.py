@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from npuc.arrays import ceil_div
-from npuc.errors import InputDataError
+from npuc.errors import InputDataError, UsageError
 from npuc.images.preprocess import Preprocess
-from npuc.program.model import CompiledModel
+from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.runtime.inputs import is_image, preprocessing_of
 from npuc.runtime.tensors import ModelPort, ModelPorts, ports_of
+from npuc.words import counted
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,30 @@ class Entry:
     def of(cls, name: str, model: CompiledModel, raw: bool, raw_outputs: bool | None) -> Entry:
         """The entry of a model, for reals or for raw integers."""
         return cls(name, model, ports_of(model, raw, raw_outputs), preprocessing_of(model))
+
+
+def cores_of(model: CompiledModel) -> int:
+    """The cores that a model needs: the most that one of its subgraphs has streams for."""
+    return max((len(part.streams) for part in model.subgraphs if isinstance(part, NpuSubgraph)), default=1)
+
+
+def within_cores(models: Mapping[str, CompiledModel], cores: int) -> dict[str, CompiledModel]:
+    """The entries that so many cores can run; of those that take the same inputs, the one that uses the most cores."""
+    best: dict[tuple[Any, ...], str] = {}
+    for name, model in models.items():
+        taken = tuple((port, model.tensor(port).shape) for port in model.inputs)
+        if cores_of(model) <= cores and (
+            taken not in best or cores_of(model) > cores_of(models[best[taken]])
+        ):
+            best[taken] = name
+    if not best:
+        needed = ", ".join(f"{name} {cores_of(model)}" for name, model in models.items())
+        raise UsageError(
+            f"no entry runs on {counted(cores, 'core')}; they need: {needed}",
+            fix="Compile one with --cores, and add it with npuc combine",
+        )
+    chosen = set(best.values())
+    return {name: model for name, model in models.items() if name in chosen}
 
 
 def entry_for(entries: Mapping[str, Entry], inputs: Any) -> Entry:

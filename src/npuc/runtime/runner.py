@@ -20,7 +20,7 @@ from npuc.runtime import record
 from npuc.runtime.context import RunContext
 from npuc.runtime.counts import check_counts
 from npuc.runtime.device import Device, open_device
-from npuc.runtime.entries import Entry, entry_for
+from npuc.runtime.entries import Entry, entry_for, within_cores
 from npuc.runtime.inputs import arrays_of, check_outputs, chunks_of, rows_for, rows_of
 from npuc.runtime.job import Callback, Job
 from npuc.runtime.process import Resident, watch
@@ -37,7 +37,8 @@ class Runner(Resident):
     """Runs a compiled model on a device; any number of threads may use it.
 
     `model` is a file, a compiled model, or several by name: the entries of a program. Each run takes the entry that fits
-    the shapes of its inputs, or the one that it names; with `entry`, the runner has that one alone.
+    the shapes of its inputs, or the one that it names; with `entry`, the runner has that one alone. `cores` is how many cores
+    of the device it may use: of entries for the same inputs, the one for the most cores that are not too many is taken.
     `device` is a name or a `Device`. `raw` takes and gives the integers of the NPU instead of reals;
     `raw_outputs` says so of the outputs alone. `workers` is how many
     jobs run at once, each with memory of its own that is made when it is first needed; `threads` is how many threads one
@@ -58,6 +59,7 @@ class Runner(Resident):
         device: str | Device = "simulated",
         *,
         entry: str = "",
+        cores: int | None = None,
         raw: bool = False,
         raw_outputs: bool | None = None,
         workers: int | None = None,
@@ -67,7 +69,10 @@ class Runner(Resident):
         key: Path | str | bytes | None = None,
     ) -> None:
         self._workers = min(4, os.cpu_count() or 1) if workers is None else workers
-        check_counts(("workers", self._workers, 1), ("queue", queue, 1), threads=threads)
+        check_counts(
+            ("workers", self._workers, 1), ("queue", queue, 1), ("cores", 1 if cores is None else cores, 1),
+            threads=threads,
+        )  # fmt: skip
         self._prove: Callable[[], None] | None = None
         """Compares the weights with their checksums; None once they have been."""
         where = str(model) if isinstance(model, Path | str) else "the program"
@@ -83,6 +88,8 @@ class Runner(Resident):
             models = load_entries(model, verify=False, key=key)
         if entry:
             models = {entry: named_entry(models, entry, where)}
+        if cores is not None:
+            models = within_cores(models, cores)
         self._entries = {name: Entry.of(name, each, raw, raw_outputs) for name, each in models.items()}
         self._first = next(iter(self._entries.values()))
         self._raw = raw
