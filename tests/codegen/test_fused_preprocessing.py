@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from npuc import lang
 from npuc.arrays import Array
-from npuc.calib.sources import random_data
+from npuc.calib.sources import open_data, random_data
 from npuc.engine import FloatEngine, IntegerEngine
-from npuc.flow import expanded, quantize_network, ranges_from, schemes_of
+from npuc.flow import compile_network, expanded, quantize_network, ranges_from, schemes_of
+from npuc.images.loading import load_image
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, npu
 from npuc.ir.passes import run_pipeline
 from npuc.program.model import NpuSubgraph
+from npuc.runtime.runner import Runner
 from npuc.target import load_target
 from npuc.transform import CANONICAL
 from support.programs.equal_modes import check
@@ -91,3 +95,22 @@ def test_a_machine_without_unsigned_bytes_leaves_the_conversion_to_the_cpu() -> 
     assert not target.arithmetic.activations.formats.get("u8")
     made = integers(network("rgb", {"scale": (1 / 255,)}), target)
     assert any(op.name == "top.cast" for op in made.ops)
+
+
+@pytest.mark.parametrize("source", ["nv12", "yuyv", "bgr"])
+def test_photos_become_the_bytes_of_the_source(source: str, tmp_path: Path) -> None:
+    """Where data are read and in a runner, a photo of any size is what the camera would have seen."""
+    target = load_target("edge-4t")
+    graph = network(source, {"source_size": (40, 52), "scale": (1 / 255,)})
+    photo = np.zeros((90, 70, 3), np.uint8) + np.array([180, 90, 60], np.uint8)
+    photo[30:60, 20:50] = (20, 200, 220)
+    Image.fromarray(photo).save(tmp_path / "photo.png")
+    ranges = ranges_from(graph, open_data(graph, tmp_path), schemes_of(graph, None, target), "max")
+    made = quantize_network(graph, ranges, None, target).graph
+    left = Preprocess.from_dict(made.inputs[0].preprocess or {})
+    frame = load_image(tmp_path / "photo.png", left, tuple(made.inputs[0].type.get_shape()), np.uint8)  # type: ignore[attr-defined]
+    with Runner(compile_network(made, target).model) as runner:
+        outputs = [runner.run(form)["y"] for form in (str(tmp_path / "photo.png"), photo, frame)]
+    np.testing.assert_array_equal(outputs[0], outputs[1])
+    np.testing.assert_array_equal(outputs[0], outputs[2])
+    np.testing.assert_array_equal(outputs[0], IntegerEngine(made).run({"image": frame})["y"])

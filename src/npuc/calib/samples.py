@@ -240,7 +240,7 @@ def read_image(path: Path, port: Port, notes: list[str]) -> Array:
             notes.append(note)
     dtype = dtype_of(port.type).numpy
     image = load_image(path, preprocess, shape, dtype)
-    return image if len(shape) == 4 else image[None]
+    return image if len(shape) == 4 or preprocess.yuv else image[None]
 
 
 def fit_array(array: Array, port: Port, where: str, notes: list[str] | None = None) -> Array:

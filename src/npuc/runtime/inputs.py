@@ -13,7 +13,7 @@ from PIL import Image
 from npuc.arrays import Array
 from npuc.errors import InputDataError, PreprocessError, UsageError
 from npuc.images.loading import image_tensor, load_image
-from npuc.images.preprocess import Preprocess
+from npuc.images.preprocess import CHANNELS, Preprocess
 from npuc.program.model import CompiledModel
 from npuc.runtime.tensors import ModelPort, ModelPorts, TensorInfo
 from npuc.words import counted
@@ -87,6 +87,9 @@ def is_image(value: Any, info: TensorInfo, preprocessing: Mapping[str, Preproces
         return True
     if info.name not in preprocessing or not isinstance(value, np.ndarray) or value.dtype != np.uint8:
         return False
+    if preprocessing[info.name].yuv:
+        # The bytes of a frame have other shapes than an image of height x width x channels.
+        return value.ndim == 3 and value.shape[2] in CHANNELS.values() and value.shape != info.shape
     # Height x width x channels, where the input has a batch axis as well.
     return value.ndim in (2, 3) and value.ndim < len(info.shape)
 
