@@ -547,11 +547,13 @@ def quantize_on_data(
     from npuc.calib.collection import collect
     from npuc.calib.keeping import Keeper
     from npuc.calib.ranges import observer_options
+    from npuc.ir.target_rewrites import rewritten_for
     from npuc.quant.accuracy import accuracy_of
     from npuc.quant.ladder.fallback import fallback, needs_fallback
     from npuc.quant.tuning import KEPT, METHODS, PLAIN, tune, with_wide_tail
 
     note = warn or (lambda text: None)
+    graph = graph if target is None else rewritten_for(graph, target, "float")
     scheme_of = plain_of = schemes_of(graph, config, target)
     configured = {result_names(op)[0] for op in graph.ops if op.results and scheme_of(op) is not None}
     stated = config is not None and "scheme" in config.model_fields_set

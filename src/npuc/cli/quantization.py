@@ -281,8 +281,10 @@ def quantized(
 ) -> QuantizationRun:
     """Quantize a network as the options say."""
     from npuc.flow import needs_ranges, quantize_network
+    from npuc.ir.target_rewrites import rewritten_for
     from npuc.quant.prequantized import is_quantized
 
+    graph = graph if target is None else rewritten_for(graph, target, "float")
     own = is_quantized(graph)
     if own and any(request.ways):
         raise UsageError(

@@ -17,6 +17,7 @@ from npuc.codegen.outputs import check_outputs, check_shape, with_own_outputs
 from npuc.errors import CompileError, ScheduleError
 from npuc.ir import Graph, Value, npu, value_name
 from npuc.ir.states import set_states
+from npuc.ir.target_rewrites import rewritten_for
 from npuc.partition import ISLAND_THRESHOLD, Part, Partition, partition
 from npuc.partition.obstacles import Obstacle, ObstacleRule
 from npuc.partition.work import host_seconds
@@ -137,6 +138,7 @@ def compile_program(
     """
     options = options or CompileOptions()
     check_outputs(graph)
+    graph = rewritten_for(graph, target, "integer")
     graph, options = with_integer_ends(graph, options.integer_ends), replace(options, integer_ends="")
     set_states(graph, graph.states)
     graph, copies = with_own_outputs(graph)

@@ -167,10 +167,11 @@ def _quantized(
 ) -> tuple[Graph, Graph, tuple[str, ...]]:
     """The float network, the integer network, and notes for the user."""
     from npuc.flow import expanded, needs_ranges, quantize_network
+    from npuc.ir.target_rewrites import rewritten_for
     from npuc.quant.prequantized import is_quantized
 
     notes: tuple[str, ...] = ()
-    graph = expanded(graph)
+    graph = rewritten_for(expanded(graph), target, "float")
     ranges: dict[str, tuple[float, float]] | None = None
     if not is_quantized(graph):
         ranges = {}

@@ -37,6 +37,7 @@ from npuc.ir.definition import (
 )
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.ir.npu.definition import NpuOp, npu_op, quantized
+from npuc.ir.target_rewrites import target_rewrite
 from npuc.ir.verification import verifier
 from npuc.kernels.custom import register_kernel
 from npuc.partition.accelerators import Accelerator, add_accelerator
@@ -115,6 +116,7 @@ __all__ = [
     "round_away",
     "shape_of",
     "step",
+    "target_rewrite",
     "tensor_type",
     "text",
     "texts",
