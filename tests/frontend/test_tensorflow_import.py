@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuc.arrays import Array
-from npuc.engine import FloatEngine
+from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import (
     DynamicShapeError,
     FileMissingError,
@@ -22,11 +22,14 @@ from npuc.errors import (
     UnsupportedTypeError,
     UsageError,
 )
+from npuc.flow import quantize_network
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.sniff import describe_content
 from npuc.frontend.tensorflow import import_tensorflow
 from npuc.frontend.tensorflow.crc32c import crc32c
 from npuc.ir import Graph, shape_of, top
+from npuc.target import load_target
+from npuc.transform import canonicalize
 from support.networks import tensorflow_graphs as b
 from support.networks.tensorflow_graphs import Function, Type, const, graph, node, placeholder
 
@@ -547,3 +550,92 @@ def test_a_saved_model_takes_no_other_weights(tmp_path: Path) -> None:
     folder = _saved(tmp_path / "m", normal(3, 4))
     with pytest.raises(UsageError, match="has its variables inside"):
         import_tensorflow(folder, ImportOptions(weights=tmp_path / "x"))
+
+
+def fake_quantized(x: Array, low: Any, high: Any, bits: int = 8, narrow: bool = False) -> Array:
+    """TensorFlow's FakeQuantWithMinMaxVars, from its documentation."""
+    first, last = int(narrow), (1 << bits) - 1
+    scale = (np.float32(high) - np.float32(low)) / np.float32(last - first)
+    zero = np.floor(np.clip(first - np.float32(low) / scale, first, last) + 0.5)
+    grid = np.clip(np.rint(x / scale) + zero, first, last)
+    return np.asarray((grid - zero) * scale, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("bits", "narrow", "low", "high"),
+    [
+        (8, False, -1.3, 2.1),
+        (8, True, -2.0, 2.0),
+        (4, False, -0.5, 1.0),
+        (16, False, -3.0, 3.0),
+        (8, False, 0.0, 6.0),
+    ],
+)
+def test_fake_quantization_is_quantize_and_dequantize(
+    tmp_path: Path, bits: int, narrow: bool, low: float, high: float
+) -> None:
+    settings_of_node = {"num_bits": bits, "narrow_range": narrow}
+    by_vars = [
+        placeholder("x", 2, 3, 4, 5),
+        const("low", low),
+        const("high", high),
+        node("y", "FakeQuantWithMinMaxVars", ["x", "low", "high"], **settings_of_node),
+    ]
+    by_args = [
+        placeholder("x", 2, 3, 4, 5),
+        node("y", "FakeQuantWithMinMaxArgs", ["x"], min=low, max=high, **settings_of_node),
+    ]
+    x = 2 * normal(2, 3, 4, 5)
+    for nodes in (by_vars, by_args):
+        made = imported(tmp_path, nodes)
+        assert sum(isinstance(op, top.Quantize | top.Dequantize) for op in made.ops) == 2
+        np.testing.assert_allclose(run(made, x)[0], fake_quantized(x, low, high, bits, narrow), atol=1e-6)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_network_trained_with_fake_quantization_keeps_its_integers(
+    tmp_path: Path, per_channel: bool
+) -> None:
+    kernel, x = normal(3, 3, 2, 4), normal(1, 6, 6, 2)
+    high = np.abs(kernel).max(axis=(0, 1, 2)) if per_channel else np.abs(kernel).max()
+    weights = "FakeQuantWithMinMaxVarsPerChannel" if per_channel else "FakeQuantWithMinMaxVars"
+    nodes = [
+        placeholder("x", 1, 6, 6, 2),
+        node("xq", "FakeQuantWithMinMaxArgs", ["x"], min=-3.0, max=3.0),
+        const("k", kernel), const("klow", -high), const("khigh", high),
+        node("kq", weights, ["k", "klow", "khigh"], narrow_range=True),
+        node("c", "Conv2D", ["xq", "kq"], strides=[1, 1, 1, 1], padding="SAME"),
+        node("r", "Relu", ["c"]),
+        node("y", "FakeQuantWithMinMaxArgs", ["r"], min=0.0, max=8.0),
+    ]  # fmt: skip
+    made = canonicalize(imported(tmp_path, nodes))
+    plain = canonicalize(
+        imported(tmp_path, [
+            placeholder("x", 1, 6, 6, 2), const("k", fake_quantized(kernel, -high, high, narrow=True)),
+            node("c", "Conv2D", ["x", "k"], strides=[1, 1, 1, 1], padding="SAME"), node("r", "Relu", ["c"]),
+        ])
+    )  # fmt: skip
+    expected = fake_quantized(run(plain, fake_quantized(x, -3.0, 3.0))[0], 0.0, 8.0)
+    step = 8.0 / 255
+    assert (
+        np.abs(run(made, x)[0] - expected).max() <= 1.01 * step
+    )  # sums of floats may fall on the other side of a half
+    target = load_target("edge-4t")
+    integers = quantize_network(made, None, None, target).graph
+    assert not [name for name in integers.float_reasons if name in ("c", "r")]
+    got = IntegerEngine(integers).run({"x": x})[made.outputs[0].name]
+    assert np.abs(got - expected).max() <= 1.01 * step
+
+
+def test_fake_quantization_that_makes_no_sense(tmp_path: Path) -> None:
+    for low, high in ((1.0, 1.0), (2.0, -2.0), (float("nan"), 1.0)):
+        nodes = [
+            placeholder("x", 2),
+            const("a", low),
+            const("b", high),
+            node("y", "FakeQuantWithMinMaxVars", ["x", "a", "b"]),
+        ]
+        with pytest.raises(InvalidModelError, match="its range makes no sense"):
+            imported(tmp_path, nodes)
+    with pytest.raises(UnsupportedOpError, match="12 bits"):
+        imported(tmp_path, [placeholder("x", 2), node("y", "FakeQuantWithMinMaxArgs", ["x"], num_bits=12)])
