@@ -41,17 +41,21 @@ NPUC_INLINE void dot_wide_body(const int16_t *restrict a, const int16_t *restric
 }
 NPUC_TWICE(dot_wide, (const int16_t *restrict a, const int16_t *restrict b, int64_t n, int64_t *restrict out), (a, b, n, out))
 
+/* Outputs of a batch entry. */
+static int64_t width_of(const npuc_recurrent *p) { return p->projected ? p->projected : p->hidden; }
+
 /* The exact sums of row k over the input and over the state. */
 static void sums_of_row(const recurrent_job *j, int64_t k, const int16_t *x, const int16_t *h, int64_t *of_x, int64_t *of_h)
 {
     const npuc_recurrent *p = &j->p;
-    const int16_t *w = p->w + k * p->inputs, *r = p->r + k * p->hidden;
+    const int64_t width = width_of(p);
+    const int16_t *w = p->w + k * p->inputs, *r = p->r + k * width;
     if (j->wide) {
         dot_wide(x, w, p->inputs, of_x);
-        dot_wide(h, r, p->hidden, of_h);
+        dot_wide(h, r, width, of_h);
     } else {
         dot(x, w, p->inputs, of_x);
-        dot(h, r, p->hidden, of_h);
+        dot(h, r, width, of_h);
     }
 }
 
@@ -106,7 +110,19 @@ static int32_t output(const npuc_recurrent *p, int64_t value)
     return (int32_t)npuc_clamp64(y + p->h_zero_point, p->lo, p->hi);
 }
 
-static void lstm_step(const recurrent_job *j, const int16_t *x, const int16_t *h, int16_t *cell, void *h_out, int64_t at)
+/* Row k of the projection of what the units give, in Q0.15. */
+static int32_t project(const recurrent_job *j, int64_t k, const int16_t *given)
+{
+    const npuc_recurrent *p = &j->p;
+    int64_t sum;
+    if (j->wide)
+        dot_wide(given, p->projection + k * p->hidden, p->hidden, &sum);
+    else
+        dot(given, p->projection + k * p->hidden, p->hidden, &sum);
+    return (int32_t)npuc_clamp64(npuc_half_up(sum * p->multiplier_p[k], p->shift_p[k]) + p->h_zero_point, p->lo, p->hi);
+}
+
+static void lstm_step(const recurrent_job *j, const int16_t *x, const int16_t *h, int16_t *cell, int16_t *given, void *h_out, int64_t at)
 {
     const npuc_recurrent *p = &j->p;
     const int64_t n = p->hidden;
@@ -118,8 +134,12 @@ static void lstm_step(const recurrent_job *j, const int16_t *x, const int16_t *h
         int32_t c = sat16(npuc_half_up(kept + i * g, 30 - p->cell_bits));
         int64_t o = lookup(gate(j, 3 * n + k, x, h, peek(p, 2, k, c)), p->sigmoid);
         cell[k] = (int16_t)c;
-        put(h_out, p->h_dtype, at + k, output(p, o * lookup(c, p->cell_tanh)));
+        if (p->projected)
+            given[k] = (int16_t)sat16(npuc_half_up(o * lookup(c, p->cell_tanh), 15));
+        else
+            put(h_out, p->h_dtype, at + k, output(p, o * lookup(c, p->cell_tanh)));
     }
+    for (int64_t k = 0; k < p->projected; k++) put(h_out, p->h_dtype, at + k, project(j, k, given));
 }
 
 static void simple_step(const recurrent_job *j, const int16_t *x, const int16_t *h, void *h_out, int64_t at)
@@ -158,30 +178,30 @@ static void gru_step(const recurrent_job *j, const int16_t *x, const int16_t *h,
     }
 }
 
-/* Numbers that a batch entry needs: the input, the state, the reset state and the gates of a GRU. */
-static int64_t room_of(const npuc_recurrent *p) { return p->inputs + 4 * p->hidden; }
+/* Numbers that a batch entry needs: the input, the outputs, what is to be projected or the reset state, the gates of a GRU. */
+static int64_t room_of(const npuc_recurrent *p) { return p->inputs + width_of(p) + 3 * p->hidden; }
 
 static void batch_part(void *context, int64_t begin, int64_t end)
 {
     const recurrent_job *j = context;
     const npuc_recurrent *p = &j->p;
     for (int64_t b = begin; b < end; b++) {
-        int16_t *x = j->room + b * room_of(p), *h = x + p->inputs, *reset = h + p->hidden, *sums = reset + p->hidden;
+        const int64_t width = width_of(p), mine = b * width;
+        int16_t *x = j->room + b * room_of(p), *h = x + p->inputs, *reset = h + width, *sums = reset + p->hidden;
         int16_t *state = j->state + b * p->hidden;
-        const int64_t mine = b * p->hidden;
         for (int64_t i = 0; p->gates == 3 && i < p->hidden; i++) put(j->h, p->h_dtype, mine + i, output(p, state[i]));
         for (int64_t t = 0; t < p->steps; t++) {
             int64_t time = p->reverse ? p->steps - 1 - t : t;
             int64_t from = (time * p->batch + b) * p->inputs, to = time * p->y_stride + mine;
             for (int64_t i = 0; i < p->inputs; i++) x[i] = (int16_t)(element(j->x, p->x_dtype, from + i) - p->x_zero_point);
-            for (int64_t i = 0; i < p->hidden; i++) h[i] = (int16_t)(element(j->h, p->h_dtype, mine + i) - p->h_zero_point);
+            for (int64_t i = 0; i < width; i++) h[i] = (int16_t)(element(j->h, p->h_dtype, mine + i) - p->h_zero_point);
             if (p->gates == 4)
-                lstm_step(j, x, h, state, j->y, to);
+                lstm_step(j, x, h, state, reset, j->y, to);
             else if (p->gates == 3)
                 gru_step(j, x, h, state, reset, sums, j->y, to);
             else
                 simple_step(j, x, h, j->y, to);
-            for (int64_t i = 0; i < p->hidden; i++) put(j->h, p->h_dtype, mine + i, element(j->y, p->h_dtype, to + i));
+            for (int64_t i = 0; i < width; i++) put(j->h, p->h_dtype, mine + i, element(j->y, p->h_dtype, to + i));
         }
     }
 }
@@ -215,13 +235,17 @@ static int fits(const npuc_recurrent *p, int64_t reach_x, int64_t reach_h, int32
         int64_t mx = p->multiplier_x[k], mh = p->multiplier_h[k], bias = p->bias[k];
         if (mx < 0 || mh < 0 || p->shift[k] < 0 || p->shift[k] > 60 || bias > quarter || bias < -quarter) return 0;
         int64_t most_x = reach_x * magnitudes(p->w + k * p->inputs, p->inputs, wide);
-        int64_t most_h = reach_h * magnitudes(p->r + k * p->hidden, p->hidden, wide);
+        int64_t most_h = reach_h * magnitudes(p->r + k * width_of(p), width_of(p), wide);
         if ((mx > 0 && most_x > quarter / mx) || (mh > 0 && most_h > quarter / mh)) return 0;
     }
     for (int64_t k = 0; p->bias_h && k < p->hidden; k++)
         if (p->bias_h[k] > quarter || p->bias_h[k] < -quarter) return 0;
     for (int64_t k = 0; p->peephole && k < 3 * p->hidden; k++)
         if (p->multiplier_c[k] < 0) return 0; /* 2^15 * 2^15 * 2^31 is no more than 2^61 */
+    for (int64_t k = 0; k < p->projected; k++) {
+        const int64_t most = 32768 * magnitudes(p->projection + k * p->hidden, p->hidden, wide), m = p->multiplier_p[k];
+        if (m < 0 || p->shift_p[k] < 0 || p->shift_p[k] > 60 || (m > 0 && most > quarter / m)) return 0;
+    }
     return 1;
 }
 
@@ -234,7 +258,8 @@ npuc_status npuc_recurrent_check(const npuc_recurrent *p)
     if (!p || (p->gates != 4 && p->gates != 3 && p->gates != 1) || !npuc_limits(p->h_dtype, &lo, &hi)) return NPUC_BAD_ARGUMENT;
     if (p->steps < 0 || p->batch < 0 || p->inputs < 1 || p->hidden < 1) return NPUC_BAD_ARGUMENT;
     if (p->steps > limit || p->batch > limit || p->inputs > limit || p->hidden > limit) return NPUC_BAD_ARGUMENT;
-    if (p->y_stride < p->batch * p->hidden) return NPUC_BAD_ARGUMENT;
+    if (p->projected < 0 || p->projected > limit || (p->projected && p->gates != 4)) return NPUC_BAD_ARGUMENT;
+    if (p->y_stride < p->batch * width_of(p)) return NPUC_BAD_ARGUMENT;
     if (reach(p->x_dtype, p->x_zero_point) < 0 || reach(p->h_dtype, p->h_zero_point) < 0) return NPUC_BAD_ARGUMENT;
     if (p->lo < lo || p->hi > hi || p->lo > p->hi || p->limit < 0 || p->limit > 32768) return NPUC_BAD_ARGUMENT;
     if (!p->tanh || (p->gates > 1 && !p->sigmoid)) return NPUC_BAD_ARGUMENT;

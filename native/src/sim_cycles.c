@@ -97,10 +97,13 @@ static int64_t recurrent_work(const npuc_machine *m, const npuc_i_recurrent *r)
 {
     const int64_t rows = times(r->gates, r->hidden), outputs = ceil_div(rows, m->output_lanes), units = times(r->batch, r->hidden);
     const int64_t given[] = {outputs, ceil_div(r->inputs, m->input_lanes), ceil_div(times(r->steps, r->batch), m->pixel_lanes)};
-    const int64_t kept[] = {outputs, ceil_div(r->hidden, m->input_lanes), ceil_div(r->batch, m->pixel_lanes)};
+    const int64_t pixels = ceil_div(r->batch, m->pixel_lanes), width = r->projected ? r->projected : r->hidden;
+    const int64_t kept[] = {outputs, ceil_div(width, m->input_lanes), pixels};
+    const int64_t projected[] = {ceil_div(r->projected, m->output_lanes), ceil_div(r->hidden, m->input_lanes), pixels};
     const int64_t lookups = times(units, r->gates + (r->gates == 4)), tables = m->table_units ? m->table_units : m->vector_lanes;
     int64_t step = plus(m->start, by_rate(product(3, kept), rate_of(m, r->y_dtype, r->w_dtype)));
     step = plus(step, plus(ceil_div(times(units, unit_work(r)), m->vector_lanes), ceil_div(lookups, tables)));
+    if (r->projected) step = plus(step, plus(m->start, by_rate(product(3, projected), rate_of(m, NPUC_I16, r->w_dtype))));
     return plus(by_rate(product(3, given), rate_of(m, r->x_dtype, r->w_dtype)), times(r->steps, step));
 }
 

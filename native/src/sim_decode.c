@@ -300,10 +300,13 @@ static npuc_status matmul(npuc_decoded *d)
 int64_t npuc_recurrent_constants(const npuc_i_recurrent *r)
 {
     const int64_t rows = times(r->gates, r->hidden), tables = r->gates == 4 ? 3 : r->gates == 3 ? 2 : 1;
-    const int64_t weights = times(rows, (int64_t)r->inputs + r->hidden);
+    const int64_t width = r->projected ? r->projected : r->hidden;
+    int64_t weights = times(rows, (int64_t)r->inputs + width) + times(r->projected, r->hidden);
+    if (weights > NPUC_HUGE) weights = NPUC_HUGE;
     int64_t bytes = times(rows, 8 + 3 * 4) + times(tables, 513 * 2);
     if (r->linear_before_reset) bytes += times(r->hidden, 8);
     if (r->peephole) bytes += times(r->hidden, 3 * (4 + 2));
+    bytes += times(r->projected, 2 * 4);
     bytes += r->w_dtype == NPUC_I4 ? (weights + 1) / 2 : times(weights, npuc_sim_size(r->w_dtype));
     return bytes < NPUC_HUGE ? bytes : NPUC_HUGE;
 }
@@ -312,26 +315,27 @@ static npuc_status recurrent(npuc_decoded *d)
 {
     const npuc_i_recurrent *r = &d->record.recurrent;
     const int64_t given[] = {r->steps, r->batch, r->inputs}, units = times(r->batch, r->hidden), h_size = integer(r->y_dtype);
+    const int64_t outputs = times(r->batch, r->projected ? r->projected : r->hidden);
     const int lstm = r->gates == 4, gru = r->gates == 3;
     if (!lstm && !gru && r->gates != 1) return npuc_sim_fail(d->error, "a recurrent layer of %d gates", r->gates);
-    if (r->reverse > 1 || r->linear_before_reset > gru || r->coupled > lstm || r->peephole > lstm)
+    if (r->reverse > 1 || r->linear_before_reset > gru || r->coupled > lstm || r->peephole > lstm || (r->projected && !lstm))
         return npuc_sim_fail(d->error, "a flag that its kind of layer does not have");
     if (r->w_dtype != NPUC_I4 && r->w_dtype != NPUC_I8 && r->w_dtype != NPUC_I16)
         return npuc_sim_fail(d->error, "weights are i4, i8 or i16");
-    if (r->y_stride < units) return npuc_sim_fail(d->error, "y_stride %u is less than a step", r->y_stride);
+    if (r->y_stride < outputs) return npuc_sim_fail(d->error, "y_stride %u is less than a step", r->y_stride);
     if ((gru && r->first_h != NPUC_NONE) || (r->gates == 1 && (r->first_state != NPUC_NONE || r->last_state != NPUC_NONE)))
         return npuc_sim_fail(d->error, "a state that its kind of layer does not have");
     TRY(dense(d, "x", r->x, product(3, given), integer(r->x_dtype), 0));
     TRY(place(d, "constants", r->constants, 8));
     TRY(dense(d, "constants", r->constants, npuc_recurrent_constants(r), 1, 0));
-    if (r->first_h != NPUC_NONE) TRY(dense(d, "first_h", r->first_h, units, h_size, 0));
+    if (r->first_h != NPUC_NONE) TRY(dense(d, "first_h", r->first_h, outputs, h_size, 0));
     if (r->first_state != NPUC_NONE) TRY(dense(d, "first_state", r->first_state, units, 2, 0));
-    if (r->last_h != NPUC_NONE) TRY(dense(d, "last_h", r->last_h, units, h_size, 1));
+    if (r->last_h != NPUC_NONE) TRY(dense(d, "last_h", r->last_h, outputs, h_size, 1));
     if (r->last_state != NPUC_NONE) TRY(dense(d, "last_state", r->last_state, units, 2, 1));
     TRY(place(d, "y", r->y, h_size));
     npuc_access *y = next(d, "y", 1);
     y->at = r->y;
-    y->run = times(units, h_size);
+    y->run = times(outputs, h_size);
     y->axes = 1;
     y->size[0] = r->steps;
     y->stride[0] = r->y_stride * h_size;

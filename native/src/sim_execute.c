@@ -288,7 +288,8 @@ static npuc_status recurrent(const job *j)
 {
     const npuc_i_recurrent *r = &j->d->record.recurrent;
     const int64_t hidden = r->hidden, rows = r->gates * hidden, units = r->batch * hidden;
-    const int64_t weights = rows * (r->inputs + hidden), h_size = npuc_sim_size(r->y_dtype);
+    const int64_t width = r->projected ? r->projected : hidden, outputs = r->batch * width;
+    const int64_t weights = rows * (r->inputs + width) + r->projected * hidden, h_size = npuc_sim_size(r->y_dtype);
     const uint8_t *at = j->local + r->constants;
     npuc_recurrent p = {.gates = r->gates,
                         .linear_before_reset = r->linear_before_reset,
@@ -300,6 +301,7 @@ static npuc_status recurrent(const job *j)
                         .batch = r->batch,
                         .inputs = r->inputs,
                         .hidden = hidden,
+                        .projected = r->projected,
                         .y_stride = r->y_stride,
                         .x_dtype = r->x_dtype,
                         .x_zero_point = r->x_zero_point,
@@ -315,6 +317,8 @@ static npuc_status recurrent(const job *j)
     p.multiplier_h = (const int32_t *)(const void *)at, at += rows * 4;
     p.shift = (const int32_t *)(const void *)at, at += rows * 4;
     if (r->peephole) p.multiplier_c = (const int32_t *)(const void *)at, at += 3 * hidden * 4;
+    if (r->projected) p.multiplier_p = (const int32_t *)(const void *)at, at += (int64_t)r->projected * 4;
+    if (r->projected) p.shift_p = (const int32_t *)(const void *)at, at += (int64_t)r->projected * 4;
     if (r->gates > 1) p.sigmoid = (const int16_t *)(const void *)at, at += 513 * 2;
     p.tanh = (const int16_t *)(const void *)at, at += 513 * 2;
     if (r->gates == 4) p.cell_tanh = (const int16_t *)(const void *)at, at += 513 * 2;
@@ -323,20 +327,20 @@ static npuc_status recurrent(const job *j)
     if (status) return kernel(j, status);
     int16_t *wide = (int16_t *)(void *)npuc_buffer_get(&j->shop->tables, weights * 2);
     /* The states, then the kernel's own memory. */
-    int16_t *state = (int16_t *)(void *)npuc_buffer_get(&j->shop->scratch, units * 4 + npuc_recurrent_room(&p));
+    int16_t *state = (int16_t *)(void *)npuc_buffer_get(&j->shop->scratch, (units + outputs) * 2 + npuc_recurrent_room(&p));
     if (!wide || !state) return no_memory(j);
     uint8_t *h = (uint8_t *)(state + units);
     widen(at, r->w_dtype, weights, wide);
-    p.w = wide, p.r = wide + rows * r->inputs;
+    p.w = wide, p.r = wide + rows * r->inputs, p.projection = r->projected ? p.r + rows * width : NULL;
     if (r->first_state == NPUC_NONE)
         memset(state, 0, (size_t)units * 2);
     else
         memcpy(state, j->local + r->first_state, (size_t)units * 2);
-    for (int64_t i = 0; i < units; i++) memcpy(h + i * h_size, &r->zero_point, (size_t)h_size); /* little-endian */
-    if (r->first_h != NPUC_NONE) memcpy(h, j->local + r->first_h, (size_t)(units * h_size));
-    status = npuc_recurrent_run_in(&p, state + 2 * units, j->local + r->x, h, state, j->local + r->y, j->threads);
+    for (int64_t i = 0; i < outputs; i++) memcpy(h + i * h_size, &r->zero_point, (size_t)h_size); /* little-endian */
+    if (r->first_h != NPUC_NONE) memcpy(h, j->local + r->first_h, (size_t)(outputs * h_size));
+    status = npuc_recurrent_run_in(&p, state + units + outputs, j->local + r->x, h, state, j->local + r->y, j->threads);
     if (status) return kernel(j, status);
-    if (r->last_h != NPUC_NONE) memcpy(j->local + r->last_h, h, (size_t)(units * h_size));
+    if (r->last_h != NPUC_NONE) memcpy(j->local + r->last_h, h, (size_t)(outputs * h_size));
     if (r->last_state != NPUC_NONE) memcpy(j->local + r->last_state, state, (size_t)units * 2);
     return NPUC_OK;
 }

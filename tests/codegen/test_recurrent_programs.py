@@ -12,7 +12,7 @@ from npuc import lang
 from npuc.arrays import Array
 from npuc.codegen.compile_model import Compilation, CompileOptions, compile_program
 from npuc.deploy.c import export_c
-from npuc.engine import FloatEngine
+from npuc.engine import FloatEngine, IntegerEngine
 from npuc.ir import Graph
 from npuc.partition import to_keep_float
 from npuc.program.file import load_compiled, save_compiled
@@ -38,11 +38,12 @@ def network(
     batch: int = 2,
     inputs: int = 5,
     hidden: int = 4,
+    outputs: int = 0,
     states: str = "",
     seed: int = 0,
     **options: Any,
 ) -> Graph:
-    """A layer between two others; `states` are `given` as inputs, or `constant`."""
+    """A layer between two others; `states` are `given` as inputs, or `constant`, and `outputs` are projected."""
     random = np.random.default_rng(seed)
     directions, rows = 2 if direction == "bidirectional" else 1, GATES[cell] * hidden
 
@@ -51,15 +52,19 @@ def network(
 
     x = lang.input("x", (steps, batch, inputs))
     names = ["initial_h", *(["initial_c"] if cell == "lstm" else [])] if states else []
-    shape = (directions, batch, hidden)
+    shapes = [(directions, batch, outputs or hidden), (directions, batch, hidden)]
     begin: dict[str, Any] = {
-        name: lang.input(name, shape) if states == "given" else 0.5 * normal(*shape) for name in names
+        name: lang.input(name, shape) if states == "given" else 0.5 * normal(*shape)
+        for name, shape in zip(names, shapes, strict=False)
     }
+    width = outputs or hidden
+    if outputs:
+        options["projection"] = normal(directions, outputs, hidden)
     op = {"lstm": lang.lstm, "gru": lang.gru, "rnn": lang.rnn}[cell]
     parts = op(
         lang.tanh(x),
         normal(directions, rows, inputs),
-        normal(directions, rows, hidden),
+        normal(directions, rows, width),
         0.3 * normal(directions, 2 * rows),
         hidden=hidden,
         direction=direction,
@@ -108,6 +113,8 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("lstm", "int4-weights", {"input_forget": True, "clip": 0.7, "hidden": 3}),
     ("lstm", "int8", {"peephole": np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 12),
                       "direction": "bidirectional"}),
+    ("lstm", "int8", {"outputs": 3, "direction": "bidirectional", "states": "given"}),
+    ("lstm", "int4-weights", {"outputs": 7, "states": "constant", "batch": 3}),
     ("gru", "int8", {"direction": "bidirectional", "linear_before_reset": True}),
     ("gru", "int16-weights", {"states": "given"}),
     ("gru", "pow2", {"states": "constant", "linear_before_reset": True, "batch": 3}),
@@ -124,6 +131,23 @@ def test_instructions_have_the_bits_of_graph_mode(cell: str, scheme: str, option
     assert not any(isinstance(part, CpuSubgraph) for part in compilation.model.subgraphs)
     directions = 2 if options.get("direction") == "bidirectional" else 1
     assert opcodes(compilation).count(BY_NAME["recurrent"].opcode) == directions
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("scheme", "least"), [("int8", 28), ("int16-weights", 50)])
+def test_a_projection_is_near_float(direction: str, scheme: str, least: float) -> None:
+    peephole = np.linspace(-1, 1, 36, dtype=np.float32).reshape(2, 18)
+    options = {"outputs": 4, "hidden": 6, "states": "given", "seed": 3}
+    given = peephole[: 2 if direction == "bidirectional" else 1]
+    graph = network("lstm", direction, peephole=given, **options)
+    sample = samples(graph, 1)[0]
+    exact, ours = (
+        FloatEngine(graph, threads=1).run(sample),
+        IntegerEngine(quantized(graph, scheme)).run(sample),
+    )
+    for name, value in exact.items():
+        error = np.square(value - ours[name]).sum() / np.square(value).sum()
+        assert error < 10 ** (-least / 10), name
 
 
 @pytest.mark.parametrize("first", [0, 16])

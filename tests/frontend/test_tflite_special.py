@@ -233,13 +233,16 @@ def recurrent(
 
 @pytest.mark.parametrize("batch_major", [True, False])
 @pytest.mark.parametrize("peephole", [True, False])
-def test_lstm(batch_major: bool, peephole: bool) -> None:
-    constants = {1 + i: normal(4, 3) for i in range(4)} | {5 + i: normal(4, 4) for i in range(4)}
+@pytest.mark.parametrize("outputs", [4, 3])
+def test_lstm(batch_major: bool, peephole: bool, outputs: int) -> None:
+    constants = {1 + i: normal(4, 3) for i in range(4)} | {5 + i: normal(4, outputs) for i in range(4)}
     constants |= {12 + i: normal(4) for i in range(4)}
     if peephole:
         constants |= {9 + i: normal(4) for i in range(3)}
+    if outputs != 4:
+        constants[16] = normal(outputs, 4)
     table = "UnidirectionalSequenceLSTMOptions"
-    data = recurrent("UNIDIRECTIONAL_SEQUENCE_LSTM", table, constants, {18: 4, 19: 4}, batch_major)
+    data = recurrent("UNIDIRECTIONAL_SEQUENCE_LSTM", table, constants, {18: outputs, 19: 4}, batch_major)
     assert_close(data, {"x": normal(2, 5, 3) if batch_major else normal(5, 2, 3)})
 
 

@@ -277,6 +277,7 @@ MODULES: Family = {
     "bilinear": torch.nn.Bilinear(6, 6, 3),
     "rnn": torch.nn.RNN(6, 5, 2, nonlinearity="relu", batch_first=True),
     "lstm": torch.nn.LSTM(6, 5, 2, bidirectional=True, bias=False),
+    "lstm_projected": torch.nn.LSTM(6, 5, 2, bidirectional=True, proj_size=3),
     "gru": torch.nn.GRU(6, 5, bidirectional=True, batch_first=True),
     "mha": torch.nn.MultiheadAttention(6, 2, batch_first=True),
 }
@@ -330,7 +331,8 @@ def test_every_op_of_a_family_gives_what_torch_gives(family: Family, inputs: tup
 def test_layers_give_what_torch_gives(name: str) -> None:
     torch.manual_seed(5)
     shape = _SHAPES.get(
-        name, (2, 6, 6) if name in ("rnn", "lstm", "gru", "mha", "bilinear") else (2, 4, 6, 6)
+        name,
+        (2, 6, 6) if name in ("rnn", "lstm", "lstm_projected", "gru", "mha", "bilinear") else (2, 4, 6, 6),
     )
     count = {"mha": 3, "bilinear": 2}.get(name, 1)
     compare(MODULES[name], tuple(X(*shape) for _ in range(count)), rtol=2e-5)

@@ -31,7 +31,11 @@ def layer(
     """A random layer and its real numbers."""
     random = np.random.default_rng(seed)
     rows = recurrent.GATES[cell[0]] * hidden
-    w, r = (random.integers(-most, most + 1, (rows, width)) for width in (inputs, hidden))
+    outputs = options.pop("outputs", 0)
+    w, r = (random.integers(-most, most + 1, (rows, width)) for width in (inputs, outputs or hidden))
+    if outputs:
+        options |= {"projection": random.integers(-most, most + 1, (outputs, hidden))}
+        options |= {"scale_p": spread / most / hidden**0.5 * random.uniform(0.5, 2, outputs)}
     real = {
         "scale_w": spread / most / inputs**0.5 * random.uniform(0.5, 2, rows),
         "scale_r": spread / most / hidden**0.5 * random.uniform(0.5, 2, rows),
@@ -79,12 +83,12 @@ def test_a_sequence_matches_the_model(
     options: dict[str, Any] = {"clip": clip}
     if more and cell[0] == "lstm":
         peephole = np.random.default_rng(seed + 3).normal(size=3 * hidden) * spread
-        options |= {"peephole": peephole, "coupled": bool(seed % 2)}
+        options |= {"peephole": peephole, "coupled": bool(seed % 2), "outputs": seed % 4}
     scales = 2 / np.iinfo(source).max, 1 / int(limits.max)
     p, _ = layer(seed, cell, inputs, hidden, *scales, spread, most, **options)
     if not recurrent.has_room(p, 2 * int(np.iinfo(source).max), 2 * int(limits.max)):
         return
-    x, h = array(seed, (3, 2, inputs), source), array(seed + 1, (2, hidden), target)
+    x, h = array(seed, (3, 2, inputs), source), array(seed + 1, (2, p.width), target)
     state = array(seed + 2, (2, hidden), np.int16)
     y, last, end = recurrent.run_recurrent(
         x, p, h, state, zero_x=zero_x, zero_h=zero_h, dtype=target, reverse=reverse

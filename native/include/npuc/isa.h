@@ -219,19 +219,20 @@ typedef struct npuc_i_recurrent {
     uint8_t w_dtype; /* the type of the weights */
     int32_t limit; /* arguments of gates are clamped to +-limit; 32768: to 16 bits */
     uint32_t constants; /* weights, parameters and tables in the order of docs/arithmetic-recurrent.md */
-    uint32_t first_h; /* (batch, hidden) of y_dtype, what h begins with; or none: 0 */
+    uint32_t first_h; /* (batch, outputs) of y_dtype, what h begins with; or none: 0 */
     uint32_t first_state; /* (batch, hidden) of i16, what the cell or the state begins with; or none: 0 */
-    uint32_t last_h; /* (batch, hidden) of y_dtype, what h ends with; or none */
+    uint32_t last_h; /* (batch, outputs) of y_dtype, what h ends with; or none */
     uint32_t last_state; /* (batch, hidden) of i16, what the cell or the state ends with; or none */
     uint32_t y; /* the result */
     uint8_t y_dtype; /* its type */
-    uint32_t y_stride; /* elements from one step of y, (batch, hidden), to the next */
+    uint32_t y_stride; /* elements from one step of y, (batch, outputs), to the next */
     int32_t multiplier; /* of the output */
     int32_t shift; /* of the output */
     int32_t zero_point; /* of the output */
     int32_t lo; /* the least output */
     int32_t hi; /* the greatest output */
-    uint8_t rest[44];
+    uint32_t projected; /* of an LSTM with a projection: its outputs; 0: as many as there are units */
+    uint8_t rest[40];
 } npuc_i_recurrent;
 NPUC_ISA_CHECK(npuc_i_recurrent);
 

@@ -196,7 +196,8 @@ typedef struct npuc_recurrent {
     int32_t cell_bits;           /* LSTM: bits behind the point of a cell */
     int32_t limit;               /* arguments of gates are clamped to +-limit; 32768: to 16 bits only */
     int64_t steps, batch, inputs, hidden;
-    int64_t y_stride; /* elements from one step of y to the next: batch * hidden, or more */
+    int64_t projected; /* LSTM with a projection: its outputs, which are h then; otherwise 0 */
+    int64_t y_stride;  /* elements from one step of y to the next: batch * outputs, or more */
     int32_t x_dtype, x_zero_point;
     int32_t h_dtype, h_zero_point;
     int32_t lo, hi;
@@ -206,13 +207,15 @@ typedef struct npuc_recurrent {
     const int64_t *bias_h;   /* GRU with linear_before_reset: of the new gate, behind the reset */
     const int16_t *peephole; /* LSTM, or NULL: 3 * hidden, of the input, forget and output gate */
     const int32_t *multiplier_c;
+    const int16_t *projection; /* projected * hidden */
+    const int32_t *multiplier_p, *shift_p;
     const int16_t *sigmoid, *tanh, *cell_tanh; /* 513 entries each; a simple layer has `tanh` only, a GRU the first two */
     int32_t out_multiplier, out_shift;
 } npuc_recurrent;
 
 /*
- * x is [steps, batch, inputs], y [steps, batch, hidden] with its stride; h and state, [batch, hidden], hold the start and then the
- * end. The state is the cell of an LSTM and the inner state of a GRU, whose h follows from it; a simple layer has h only.
+ * x is [steps, batch, inputs], y [steps, batch, outputs] with its stride; h, [batch, outputs], and state, [batch, hidden], hold the
+ * start and then the end; there are as many outputs as units, unless they are projected. The state is the cell of an LSTM and the inner state of a GRU, whose h follows from it; a simple layer has h only.
  */
 NPUC_API npuc_status npuc_recurrent_run(
     const npuc_recurrent *recurrent, const void *x, void *h, int16_t *state, void *y, int32_t threads);

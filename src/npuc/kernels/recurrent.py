@@ -49,7 +49,7 @@ class RawRecurrent(ctypes.Structure):
             (name, ctypes.c_int32)
             for name in ("gates", "linear_before_reset", "coupled", "reverse", "cell_bits", "limit")
         ),
-        *((name, ctypes.c_int64) for name in ("steps", "batch", "inputs", "hidden", "y_stride")),
+        *((name, ctypes.c_int64) for name in ("steps", "batch", "inputs", "hidden", "projected", "y_stride")),
         *(
             (name, ctypes.c_int32)
             for name in ("x_dtype", "x_zero_point", "h_dtype", "h_zero_point", "lo", "hi")
@@ -58,7 +58,9 @@ class RawRecurrent(ctypes.Structure):
             (name, ctypes.c_void_p)
             for name in ("w", "r", "multiplier_x", "multiplier_h", "shift", "bias", "bias_h")
         ),
-        *((name, ctypes.c_void_p) for name in ("peephole", "multiplier_c", "sigmoid", "tanh", "cell_tanh")),
+        *((name, ctypes.c_void_p) for name in ("peephole", "multiplier_c")),
+        *((name, ctypes.c_void_p) for name in ("projection", "multiplier_p", "shift_p")),
+        *((name, ctypes.c_void_p) for name in ("sigmoid", "tanh", "cell_tanh")),
         *((name, ctypes.c_int32) for name in ("out_multiplier", "out_shift")),
     )
 
@@ -90,10 +92,19 @@ class RecurrentParameters:
     peephole: Array | None = None
     """LSTM: 3 * hidden, of the input, forget and output gate."""
     multiplier_c: Array | None = None
+    projection: Array | None = None
+    """LSTM: outputs x hidden, from what the units give to h."""
+    multiplier_p: Array | None = None
+    shift_p: Array | None = None
 
     @property
     def hidden(self) -> int:
         """Units of the layer."""
+        return int(self.r.shape[0]) // GATES[self.cell]
+
+    @property
+    def width(self) -> int:
+        """Elements of h: as many as units, unless they are projected."""
         return int(self.r.shape[1])
 
     @property
@@ -128,29 +139,38 @@ def recurrent_parameters(
     linear_before_reset: bool = False,
     coupled: bool = False,
     peephole: Array | None = None,
+    projection: Array | None = None,
+    scale_p: float | Array = 1.0,
     clip: float = 0.0,
     functions: Sequence[Function] | None = None,
     gate_scale: float = GATE_SCALE,
     unit_scale: float = UNIT_SCALE,
 ) -> RecurrentParameters:
-    """The integers of a layer: `w` (gates * hidden, inputs) and `r` (gates * hidden, hidden) quantized, biases real.
+    """The integers of a layer: `w` (gates * hidden, inputs) and `r` (gates * hidden, outputs) quantized, biases real.
 
-    `peephole` is real, 3 * hidden; `clip` limits the arguments of gates, 0 does not. `functions` are those of gates, new values
-    and cells, sigmoid and tanh unless given; a simple layer may have other scales of its argument and its result than usual.
+    `projection` (outputs, hidden) is quantized with `scale_p`; `peephole` is real, 3 * hidden; `clip` limits the arguments of
+    gates, 0 does not. `functions` are those of gates, new values and cells, sigmoid and tanh unless given; a simple layer may
+    have other scales of its argument and its result than usual.
     """
     gates = GATES.get(cell)
     if gates is None:
         raise ValueError(f"there is no cell {cell!r}; there are {', '.join(GATES)}")
-    if w.ndim != 2 or r.ndim != 2 or r.shape[0] != gates * r.shape[1] or w.shape[0] != r.shape[0]:
+    hidden = w.shape[0] // gates if w.ndim == 2 else 0
+    given = (hidden, hidden) if projection is None else projection.shape
+    if r.shape != (gates * hidden, given[0]) or w.shape[0] != r.shape[0] or given[1:] != (hidden,):
         raise ValueError(f"the weights of an {cell} cannot have the shapes {w.shape} and {r.shape}")
-    for name, weight in (("w", w), ("r", r)):
+    for name, weight in (
+        ("w", w),
+        ("r", r),
+        ("the projection", np.zeros(0, int) if projection is None else projection),
+    ):
         if not np.issubdtype(weight.dtype, np.integer) or (
             weight.size and np.abs(weight.astype(np.int64)).max() > 32767
         ):
             raise ValueError(f"{name} must be integers of magnitude up to 32767")
     if not 0 <= cell_bits <= 15:
         raise ValueError(f"a cell of 16 bits has 0 to 15 bits behind the point, not {cell_bits}")
-    rows, hidden = w.shape[0], r.shape[1]
+    rows = w.shape[0]
     apart = np.arange(rows) >= 2 * hidden if cell == "gru" and linear_before_reset else np.zeros(rows, bool)
     target = np.where(apart, RESET_SCALE, gate_scale)
     real_x = scale_x * np.broadcast_to(np.asarray(scale_w, np.float64), (rows,)) / target
@@ -160,14 +180,20 @@ def recurrent_parameters(
     real_c = np.zeros(rows)
     peepholes = None
     if peephole is not None:
-        scale_p = max(float(np.abs(peephole).max(initial=0.0)) / 32767, 2.0**-40)
-        peepholes = np.ascontiguousarray(round_away(np.asarray(peephole, np.float64) / scale_p), np.int16)
-        real_c[np.arange(rows) // hidden != 2] = 2.0**-cell_bits * scale_p / gate_scale
+        peephole_scale = max(float(np.abs(peephole).max(initial=0.0)) / 32767, 2.0**-40)
+        peepholes = np.ascontiguousarray(
+            round_away(np.asarray(peephole, np.float64) / peephole_scale), np.int16
+        )
+        real_c[np.arange(rows) // hidden != 2] = 2.0**-cell_bits * peephole_scale / gate_scale
     largest = np.maximum(np.maximum(real_x, real_h), real_c)
     shift = np.array([_shift(real) for real in largest], np.int32)
     up = 2.0**shift
     together = np.where(apart, bias_w, np.asarray(bias_w, np.float64) + bias_r)
     out_multiplier, out_shift = quantize_multiplier((2.0**-30 if cell == "lstm" else unit_scale) / scale_h)
+    real_p = np.zeros(0)
+    if projection is not None:
+        real_p = UNIT_SCALE * np.broadcast_to(np.asarray(scale_p, np.float64), projection.shape[:1]) / scale_h
+    shift_p = np.array([_shift(real) for real in real_p], np.int32)
     used = functions or _FUNCTIONS[cell]
     scales = (gate_scale, gate_scale, 2.0**-cell_bits)[: len(used)]
     tables = [table16(f, scale, 0, unit_scale, 0) for f, scale in zip(used, scales, strict=True)]
@@ -189,6 +215,9 @@ def recurrent_parameters(
         coupled=coupled,
         peephole=peepholes,
         multiplier_c=None if peepholes is None else _three(round_away(real_c * up).astype(np.int32)),
+        projection=None if projection is None else np.ascontiguousarray(projection, np.int16),
+        multiplier_p=None if projection is None else round_away(real_p * 2.0**shift_p).astype(np.int32),
+        shift_p=None if projection is None else shift_p,
     )
 
 
@@ -227,16 +256,17 @@ def run_recurrent(
         if kind == np.int16 and zero != 0:
             raise ValueError(f"{name} of 16 bits must have zero point 0, not {zero}")
     steps, batch, _ = x.shape
-    shape = (batch, p.hidden)
-    for name, given, kind in (("h", h, out), ("the state", cell_state, np.dtype(np.int16))):
-        if given is not None and (given.shape != shape or given.dtype != kind):
+    shape, inner = (batch, p.width), (batch, p.hidden)
+    states = (("h", h, shape, out), ("the state", cell_state, inner, np.dtype(np.int16)))
+    for name, given, shape_of_it, kind in states:
+        if given is not None and (given.shape != shape_of_it or given.dtype != kind):
             raise ValueError(
-                f"{name} must be {kind.name} of {shape}, not {given.dtype.name} of {given.shape}"
+                f"{name} must be {kind.name} of {shape_of_it}, not {given.dtype.name} of {given.shape}"
             )
     # The kernel leaves the end of the sequence in both, so they start as copies, also when a tape is played again.
-    start, state = empty(shape, out), empty(shape, np.int16)
+    start, state = empty(shape, out), empty(inner, np.int16)
     copy(start, np.full(shape, zero_h, out) if h is None else h)
-    copy(state, np.zeros(shape, np.int16) if cell_state is None else cell_state)
+    copy(state, np.zeros(inner, np.int16) if cell_state is None else cell_state)
     limits = np.iinfo(out)
     raw = RawRecurrent(
         gates=GATES[p.cell],
@@ -249,7 +279,8 @@ def run_recurrent(
         batch=batch,
         inputs=x.shape[2],
         hidden=p.hidden,
-        y_stride=batch * p.hidden,
+        projected=0 if p.projection is None else p.width,
+        y_stride=batch * p.width,
         x_dtype=code_x,
         x_zero_point=zero_x,
         h_dtype=code_h,
@@ -269,6 +300,9 @@ def run_recurrent(
         "bias_h",
         "peephole",
         "multiplier_c",
+        "projection",
+        "multiplier_p",
+        "shift_p",
         "sigmoid",
         "tanh",
         "cell_tanh",
@@ -288,7 +322,14 @@ def has_room(parameters: RecurrentParameters, reach_x: int, reach_h: int) -> boo
         most = np.abs(weight.astype(np.int64)).sum(axis=1).astype(object) * reach * multiplier.astype(object)
         if max(most, default=0) > quarter:
             return False
-    return True
+    if p.projection is None or p.multiplier_p is None:
+        return True
+    most = (
+        np.abs(p.projection.astype(np.int64)).sum(axis=1).astype(object)
+        * 32768
+        * p.multiplier_p.astype(object)
+    )
+    return max(most, default=0) <= quarter
 
 
 def from_onnx_order(rows: Array, cell: str) -> Array:

@@ -614,6 +614,7 @@ def lstm(
     initial_h: Operand | None = None,
     initial_c: Operand | None = None,
     peephole: Operand | None = None,
+    projection: Operand | None = None,
     *,
     hidden: int,
     direction: str = "forward",
@@ -624,8 +625,11 @@ def lstm(
     input_forget: bool = False,
     name: str = "",
 ) -> tuple[Tensor, ...]:
-    """Long short-term memory; gates in the order i o f c. A third result is the last cell state."""
-    return apply("lstm", name, [x, weight, recurrence, bias, sequence_lengths, initial_h, initial_c, peephole], {"hidden": hidden, "direction": direction, "activations": activations, "activation_alpha": activation_alpha, "activation_beta": activation_beta, "clip": clip, "input_forget": input_forget})
+    """Long short-term memory; gates in the order i o f c. A third result is the last cell state.
+
+    `projection`, directions x outputs x hidden, makes the outputs of what the units give; ONNX has none.
+    """
+    return apply("lstm", name, [x, weight, recurrence, bias, sequence_lengths, initial_h, initial_c, peephole, projection], {"hidden": hidden, "direction": direction, "activations": activations, "activation_alpha": activation_alpha, "activation_beta": activation_beta, "clip": clip, "input_forget": input_forget})
 
 def matmul(
     a: Operand,

@@ -233,8 +233,11 @@ def _sum_or_mean(op: npu.ReduceSum) -> str:
 
 
 def _recurrent(op: Any, graph: Graph) -> tuple[str, Parameters]:
-    recurrence = shape_of(op.recurrence)
-    parameters = {"hidden": recurrence[-1], "steps": shape_of(op.x)[0], "directions": recurrence[0]}
+    parameters = {
+        "hidden": op.hidden,
+        "steps": shape_of(op.x)[0],
+        "directions": shape_of(op.recurrence)[0],
+    }
     return op.name.split(".")[1], parameters
 
 

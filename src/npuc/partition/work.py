@@ -64,7 +64,8 @@ def macs(op: Any) -> int:
     if isinstance(op, top.RNN | top.GRU | top.LSTM | npu.RNN | npu.GRU | npu.LSTM):
         steps, batch, width = shape_of(op.x)
         directions, gates, _ = shape_of(op.weight)
-        return steps * batch * directions * gates * (width + shape_of(op.recurrence)[-1])
+        projected = op.width * op.hidden if op.width != op.hidden else 0
+        return steps * batch * directions * (gates * (width + op.width) + projected)
     return 0
 
 

@@ -352,16 +352,16 @@ class Recurrent(TypedInstruction):
     constants: Address
     """Weights, parameters and tables in the order of docs/arithmetic-recurrent.md."""
     first_h: Address
-    """(batch, hidden) of y_dtype, what h begins with; or none: 0."""
+    """(batch, outputs) of y_dtype, what h begins with; or none: 0."""
     first_state: Address
     """(batch, hidden) of i16, what the cell or the state begins with; or none: 0."""
     last_h: Address
-    """(batch, hidden) of y_dtype, what h ends with; or none."""
+    """(batch, outputs) of y_dtype, what h ends with; or none."""
     last_state: Address
     """(batch, hidden) of i16, what the cell or the state ends with; or none."""
     result: Result
     y_stride: int
-    """Elements from one step of y, (batch, hidden), to the next."""
+    """Elements from one step of y, (batch, outputs), to the next."""
     multiplier: int
     """Of the output."""
     shift: int
@@ -372,6 +372,8 @@ class Recurrent(TypedInstruction):
     """The least output."""
     hi: int
     """The greatest output."""
+    projected: int
+    """Of an LSTM with a projection: its outputs; 0: as many as there are units."""
 
     def numbers(self) -> list[Any]:
         """Its fields behind the head in the order of the table."""
@@ -382,6 +384,7 @@ class Recurrent(TypedInstruction):
             self.gates, self.reverse, self.linear_before_reset, self.coupled, self.peephole, self.cell_bits,
             self.w_dtype, self.limit, self.constants, self.first_h, self.first_state, self.last_h, self.last_state,
             result.y, result.y_dtype, self.y_stride, self.multiplier, self.shift, self.zero_point, self.lo, self.hi,
+            self.projected,
         ]
 
     @classmethod
@@ -389,7 +392,7 @@ class Recurrent(TypedInstruction):
         """The instruction of such numbers."""
         return cls(
             Source(n[0], n[1], n[2]), n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14],
-            n[15], n[16], n[17], n[18], n[19], Result(n[20], n[21]), n[22], n[23], n[24], n[25], n[26], n[27],
+            n[15], n[16], n[17], n[18], n[19], Result(n[20], n[21]), n[22], n[23], n[24], n[25], n[26], n[27], n[28],
         )
 
 

@@ -295,19 +295,20 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _address(
                 "constants", "weights, parameters and tables in the order of docs/arithmetic-recurrent.md"
             ),
-            _address("first_h", "(batch, hidden) of y_dtype, what h begins with; or none: 0"),
+            _address("first_h", "(batch, outputs) of y_dtype, what h begins with; or none: 0"),
             _address(
                 "first_state", "(batch, hidden) of i16, what the cell or the state begins with; or none: 0"
             ),
-            _address("last_h", "(batch, hidden) of y_dtype, what h ends with; or none"),
+            _address("last_h", "(batch, outputs) of y_dtype, what h ends with; or none"),
             _address("last_state", "(batch, hidden) of i16, what the cell or the state ends with; or none"),
             _RESULT,
-            _u4("y_stride", "elements from one step of y, (batch, hidden), to the next"),
+            _u4("y_stride", "elements from one step of y, (batch, outputs), to the next"),
             _i4("multiplier", "of the output"),
             _i4("shift", "of the output"),
             _i4("zero_point", "of the output"),
             _i4("lo", "the least output"),
             _i4("hi", "the greatest output"),
+            _u4("projected", "of an LSTM with a projection: its outputs; 0: as many as there are units"),
         ),
     ),
     Instruction(

@@ -177,11 +177,16 @@ class Costs:
         outputs = ceil_div(layer.gates * layer.hidden, array.output_channels)
         given = outputs * ceil_div(layer.inputs, array.input_channels)
         given *= ceil_div(layer.steps * layer.batch, array.pixels)
-        kept = outputs * ceil_div(layer.hidden, array.input_channels) * ceil_div(layer.batch, array.pixels)
+        width, pixels = layer.projected or layer.hidden, ceil_div(layer.batch, array.pixels)
+        kept = outputs * ceil_div(width, array.input_channels) * pixels
         joined = layer.gates + _JOINS[layer.gates] + 3 * layer.peephole
         lookups = layer.gates + (layer.gates == 4)
         step = START + ceil(kept / self._rate(layer.result.y_dtype, layer.w_dtype))
         step += ceil_div(units * joined, lanes) + ceil_div(units * lookups, compute.table_units or lanes)
+        if layer.projected:
+            inner = ceil_div(layer.hidden, array.input_channels) * pixels
+            projected = ceil_div(layer.projected, array.output_channels) * inner
+            step += START + ceil(projected / self._rate(CODES.index("i16"), layer.w_dtype))
         return ceil(given / self._rate(layer.source.x_dtype, layer.w_dtype)) + layer.steps * step
 
     def _rate(self, activation: int, weight: int) -> Fraction:

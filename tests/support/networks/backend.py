@@ -356,10 +356,11 @@ def recurrent_step(b: Builder, x: Value) -> None:
     kind, gates = b.pick((top.LSTM, 4), (top.LSTM, 4), (top.GRU, 3), (top.RNN, 1))
     hidden, direction = b.size(12), b.pick("forward", "reverse", "bidirectional")
     directions = 2 if direction == "bidirectional" else 1
-    states = [b.array(directions, batch, hidden) if b.flag() else None for _ in range(2)]
+    width = b.size(9) if kind is top.LSTM and b.flag() else hidden
+    states = [b.array(directions, batch, size) if b.flag() else None for size in (width, hidden)]
     operands: list[Any] = [
         b.array(directions, gates * hidden, inputs),
-        b.array(directions, gates * hidden, hidden),
+        b.array(directions, gates * hidden, width),
         b.array(directions, 2 * gates * hidden) if b.flag() else None,
         None,
         states[0],
@@ -367,7 +368,11 @@ def recurrent_step(b: Builder, x: Value) -> None:
     properties: dict[str, Any] = {"clip": b.pick(0.0, 0.0, 0.7)}
     if kind is top.LSTM:
         operands += [states[1], b.array(directions, 3 * hidden) if b.flag() else None]
-        properties["input_forget"] = b.flag()
+        if width != hidden:
+            operands.append(b.array(directions, width, hidden))
+            properties.clear()
+        else:
+            properties["input_forget"] = b.flag()
     elif kind is top.GRU:
         properties["linear_before_reset"] = b.flag()
     else:

@@ -42,7 +42,7 @@ def peek(p: Any, place: int, cell: int) -> int:
 
 def lstm_step(p: Any, x: list[int], h: list[int], cell: list[int]) -> tuple[list[int], list[int]]:
     """Unclamped outputs without their zero point, and cells."""
-    n, out, cells = len(h), [], []
+    n, out, cells = len(cell), [], []
     for k in range(n):
         i = lookup(gate(p, k, x, h, peek(p, k, cell[k])), p.sigmoid)
         f = lookup(gate(p, n + k, x, h, peek(p, n + k, cell[k])), p.sigmoid)
@@ -50,8 +50,14 @@ def lstm_step(p: Any, x: list[int], h: list[int], cell: list[int]) -> tuple[list
         g = lookup(gate(p, 2 * n + k, x, h), p.tanh)
         cells.append(sat16(half_up(f * cell[k] * 2 ** (15 - p.cell_bits) + i * g, 30 - p.cell_bits)))
         o = lookup(gate(p, 3 * n + k, x, h, peek(p, 2 * n + k, cells[-1])), p.sigmoid)
-        out.append(half_up(o * lookup(cells[-1], p.cell_tanh) * p.out_multiplier, p.out_shift))
-    return out, cells
+        out.append(o * lookup(cells[-1], p.cell_tanh))
+    if p.projection is None:
+        return [half_up(value * p.out_multiplier, p.out_shift) for value in out], cells
+    units = [sat16(half_up(value, 15)) for value in out]
+    sums = [dot(units, row) for row in p.projection]
+    return [
+        half_up(s * int(m), int(t)) for s, m, t in zip(sums, p.multiplier_p, p.shift_p, strict=True)
+    ], cells
 
 
 def rnn_step(p: Any, x: list[int], h: list[int], state: list[int]) -> tuple[list[int], list[int]]:

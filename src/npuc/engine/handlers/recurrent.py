@@ -68,6 +68,7 @@ def direction_parameters(op: npu.LSTM | npu.GRU | npu.RNN, graph: Graph, index: 
     lstm = op if isinstance(op, npu.LSTM) else None
     behind = op.bias_h if isinstance(op, npu.GRU) else None
     peephole, multiplier_c = (None, None) if lstm is None else (lstm.peephole, lstm.multiplier_c)
+    projected = lstm if lstm is not None and lstm.projection is not None else None
     return RecurrentParameters(
         cell=op.name.removeprefix("npu."),
         w=rows(op.weight, np.int16),
@@ -86,6 +87,9 @@ def direction_parameters(op: npu.LSTM | npu.GRU | npu.RNN, graph: Graph, index: 
         coupled=lstm is not None and lstm.coupled,
         peephole=None if peephole is None else rows(peephole, np.int16),
         multiplier_c=None if multiplier_c is None else rows(multiplier_c, np.int32),
+        projection=None if projected is None else rows(projected.projection, np.int16),
+        multiplier_p=None if projected is None else rows(projected.multiplier_p, np.int32),
+        shift_p=None if projected is None else rows(projected.shift_p, np.int32),
     )
 
 

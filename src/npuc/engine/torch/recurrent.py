@@ -25,22 +25,22 @@ def recurrent(
     usual = _USUAL[type(op)] * directions
     if (op.activations and tuple(op.activations) != usual) or op.clip or lengths is not None:
         raise NotImplementedError(f"{op.name} with unusual activations, a clip, or lengths")
-    c0, peephole = more if more else (None, None)
+    c0, peephole, projection = more if more else (None, None, None)
     if peephole is not None or (more and op.input_forget):
         raise NotImplementedError(f"{op.name} with peepholes or coupled gates")
     whole, last_h, last_c = [], [], []
     for d in range(directions):
         backwards = op.direction == "reverse" or d == 1
         steps = x.flip(0) if backwards else x
-        zero = x.new_zeros(x.shape[1], op.hidden)
-        h = zero if h0 is None else h0[d]
-        c = zero if c0 is None else c0[d]
+        h = x.new_zeros(x.shape[1], op.width) if h0 is None else h0[d]
+        c = x.new_zeros(x.shape[1], op.hidden) if c0 is None else c0[d]
         size = weight.shape[1]
         b_in, b_state = (None, None) if bias is None else (bias[d, :size], bias[d, size:])
         given = steps @ weight[d].T + (0 if b_in is None else b_in)
         out = []
         for step in given.unbind(0):
             h, c = _step(op, step, h, c, recurrence[d], b_state)
+            h = h if projection is None else h @ projection[d].T
             out.append(h)
         states = torch.stack(out)
         whole.append(states.flip(0) if backwards else states)

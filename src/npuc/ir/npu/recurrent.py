@@ -64,11 +64,21 @@ class Recurrent(NpuOp):
         x, recurrence = shape_of(self.x), shape_of(self.recurrence)
         quantized(self.x)
         require(len(x) == 3, "x needs rank 3: sequence x batch x input")
-        require(len(recurrence) == 3, "the recurrence weight needs rank 3: directions x rows x hidden")
-        hidden = recurrence[2]
-        whole = tensor_type((x[0], recurrence[0], x[1], hidden), self.to)
-        last = tensor_type((recurrence[0], x[1], hidden), self.to)
+        require(len(recurrence) == 3, "the recurrence weight needs rank 3: directions x rows x outputs")
+        width = recurrence[2]
+        whole = tensor_type((x[0], recurrence[0], x[1], width), self.to)
+        last = tensor_type((recurrence[0], x[1], width), self.to)
         return [whole, last]
+
+    @property
+    def hidden(self) -> int:
+        """Units of a direction."""
+        return shape_of(self.recurrence)[1] // self.GATES
+
+    @property
+    def width(self) -> int:
+        """Outputs of a direction: its units, unless they are projected."""
+        return self.hidden
 
     def check(self) -> None:
         """Every constant fits the weights, the initial state the outputs."""
@@ -79,10 +89,10 @@ class Recurrent(NpuOp):
         require(0 <= self.limit <= 32768, f"arguments of gates up to {self.limit}")
         directions = {"forward": 1, "reverse": 1, "bidirectional": 2}.get(self.direction, 0)
         require(directions > 0, f"unknown direction '{self.direction}'")
-        x, hidden = shape_of(self.x), shape_of(self.recurrence)[2]
-        rows = self.GATES * hidden
+        x, width = shape_of(self.x), self.width
+        rows = self.GATES * self.hidden
         require(shape_of(self.weight) == (directions, rows, x[2]), "the weight does not fit")
-        require(shape_of(self.recurrence) == (directions, rows, hidden), "the recurrence weight does not fit")
+        require(shape_of(self.recurrence) == (directions, rows, width), "the recurrence weight does not fit")
         for value in (self.multiplier_x, self.multiplier_h, self.shift, self.bias):
             require(shape_of(value) == (directions, rows), "constants need one entry a row")
         require(
@@ -90,7 +100,7 @@ class Recurrent(NpuOp):
         )
         require(len(self.parameters) == 2, f"{self.name} has 2 parameters")
         if self.initial_h is not None:
-            state_type = tensor_type((directions, x[1], hidden), self.initial_type)
+            state_type = tensor_type((directions, x[1], width), self.initial_type)
             require(self.initial_h.type == state_type, "the initial state does not fit")
 
     @property
@@ -114,7 +124,8 @@ class LSTM(Recurrent):
 
     `cell` is the type of the cell state, i16 with a scale of 2^-f, zero point 0; a third result is the last cell state.
     `peephole`, directions x (3 * hidden), is of the input, forget and output gate; `multiplier_c` goes with it. If the gates are
-    `coupled`, the forget gate is 1 less the input gate.
+    `coupled`, the forget gate is 1 less the input gate. A `projection`, directions x outputs x hidden, with `multiplier_p` and
+    `shift_p`, an entry an output, makes the outputs of what the units give.
     """
 
     name = "npu.lstm"
@@ -123,13 +134,22 @@ class LSTM(Recurrent):
     initial_c = optional_operand()
     peephole = optional_operand()
     multiplier_c = optional_operand()
+    projection = optional_operand()
+    multiplier_p = optional_operand()
+    shift_p = optional_operand()
     cell: Attribute = element_type()
     coupled: bool = boolean(False)
 
     def infer(self) -> Sequence[Attribute]:
         """Whole sequence, last hidden state, last cell state."""
         whole, last = super().infer()
-        return [whole, last, tensor_type(shape_of(last), self.cell)]
+        directions, batch, _ = shape_of(last)
+        return [whole, last, tensor_type((directions, batch, self.hidden), self.cell)]
+
+    @property
+    def width(self) -> int:
+        """Outputs of a direction: its units, unless they are projected."""
+        return self.hidden if self.projection is None else shape_of(self.projection)[1]
 
     def check(self) -> None:
         """The cell's scale is a power of two."""
@@ -143,14 +163,23 @@ class LSTM(Recurrent):
         require(is_power_of_two(kind.scale) and 2.0**-15 <= kind.scale <= 1, "a cell's scale is 2^-15 to 1")
         if self.initial_c is not None:
             require(
-                quant_of(self.initial_c) == kind and shape_of(self.initial_c) == shape_of(self.parts[1]),
+                quant_of(self.initial_c) == kind and shape_of(self.initial_c) == shape_of(self.parts[2]),
                 "the initial cell state does not fit",
             )
         require((self.peephole is None) == (self.multiplier_c is None), "multiplier_c goes with peepholes")
-        directions, _, hidden = shape_of(self.recurrence)
+        directions = shape_of(self.recurrence)[0]
         for value in (self.peephole, self.multiplier_c):
             if value is not None:
-                require(shape_of(value) == (directions, 3 * hidden), "peepholes need three entries a unit")
+                require(
+                    shape_of(value) == (directions, 3 * self.hidden), "peepholes need three entries a unit"
+                )
+        projected = [self.projection, self.multiplier_p, self.shift_p]
+        require(len({value is None for value in projected}) == 1, "a projection has multipliers and shifts")
+        if self.projection is not None and self.multiplier_p is not None and self.shift_p is not None:
+            shape = (directions, self.width, self.hidden)
+            require(shape_of(self.projection) == shape, "the projection does not fit")
+            for value in (self.multiplier_p, self.shift_p):
+                require(shape_of(value) == shape[:2], "a projection needs one entry an output")
 
     @property
     def cell_bits(self) -> int:

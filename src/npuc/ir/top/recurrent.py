@@ -53,16 +53,21 @@ class Recurrent(TopOp):
             self.direction in ("forward", "reverse", "bidirectional"), f"unknown direction '{self.direction}'"
         )
         directions = 2 if self.direction == "bidirectional" else 1
-        gates = self.GATES * self.hidden
+        gates, width = self.GATES * self.hidden, self.width
         require(shape_of(self.weight) == (directions, gates, x[2]), "the weight does not fit")
         require(
-            shape_of(self.recurrence) == (directions, gates, self.hidden),
+            shape_of(self.recurrence) == (directions, gates, width),
             "the recurrence weight does not fit",
         )
         dtype = dtype_of(self.x.type)
-        whole = tensor_type((x[0], directions, x[1], self.hidden), dtype)
-        last = tensor_type((directions, x[1], self.hidden), dtype)
+        whole = tensor_type((x[0], directions, x[1], width), dtype)
+        last = tensor_type((directions, x[1], width), dtype)
         return [whole, last]
+
+    @property
+    def width(self) -> int:
+        """Outputs of a direction: its units, unless they are projected."""
+        return self.hidden
 
 
 @top_op
@@ -83,15 +88,31 @@ class GRU(Recurrent):
 
 @top_op
 class LSTM(Recurrent):
-    """Long short-term memory; gates in the order i o f c. A third result is the last cell state."""
+    """Long short-term memory; gates in the order i o f c. A third result is the last cell state.
+
+    `projection`, directions x outputs x hidden, makes the outputs of what the units give; ONNX has none.
+    """
 
     name = "top.lstm"
     GATES: ClassVar[int] = 4
     initial_c = optional_operand()
     peephole = optional_operand()
+    projection = optional_operand()
     input_forget: bool = boolean(False)
 
     def infer(self) -> Sequence[Attribute]:
         """Whole sequence, last hidden state, last cell state."""
         whole, last = super().infer()
-        return [whole, last, last]
+        usual = not (self.activations or self.clip or self.input_forget or self.sequence_lengths)
+        require(self.projection is None or usual, "a projection goes with the usual gates only")
+        directions, batch, _ = shape_of(last)
+        return [whole, last, tensor_type((directions, batch, self.hidden), dtype_of(self.x.type))]
+
+    @property
+    def width(self) -> int:
+        """Outputs of a direction: its units, unless they are projected."""
+        if self.projection is None:
+            return self.hidden
+        shape = shape_of(self.projection)
+        require(len(shape) == 3 and shape[2] == self.hidden, "the projection does not fit")
+        return shape[1]

@@ -55,7 +55,8 @@ def result_types(op: Any, context: TypeAssignment) -> list[QuantType | None]:
     scheme = context.scheme(op)
     known = [context.ends(value, scheme) for value in (*op.results[:2], op.initial_h) if value is not None]
     ends = [pair for pair in known if pair is not None] or [(-1.0, 1.0)]
-    if not isinstance(op, top.RNN) and op.initial_h is not None and is_carried(context.source, op.initial_h):
+    bounded = not isinstance(op, top.RNN) and not (isinstance(op, top.LSTM) and op.projection is not None)
+    if bounded and op.initial_h is not None and is_carried(context.source, op.initial_h):
         ends.append((-1.0, 1.0))  # a run of many chunks comes further than one
     low, high = min(low for low, _ in ends), max(high for _, high in ends)
     hidden = activation_type(low, high, scheme)
@@ -104,7 +105,7 @@ def recurrent(op: RecurrentOp, context: LoweringContext) -> list[Value]:
     _require_types(op, context, x, h)
     layers = _layers(op, context, x, h, cell)
     reach = [max(t.dtype.limits[1] - t.zero_point, t.zero_point - t.dtype.limits[0]) for t in (x, h)]
-    if not all(has_room(layer, *reach) for layer, _, _ in layers):
+    if not all(has_room(layer, *reach) for layer, *_ in layers):
         raise NoIntegerForm("its sums can leave 62 bits")
     name = value_name(op.results[0])
     first = layers[0][0]
@@ -114,13 +115,13 @@ def recurrent(op: RecurrentOp, context: LoweringContext) -> list[Value]:
         return context.weight(f"{name}/{what}", np.stack(present)) if present else None
 
     def of_layers(what: str) -> Value | None:
-        return stacked(what, [getattr(layer, what) for layer, _, _ in layers])
+        return stacked(what, [getattr(layer, what) for layer, *_ in layers])
 
     initial = STATE if isinstance(op, top.GRU) else h
     operands: list[Value | None] = [
         context.integer(op.x),
-        stacked("weight", [w for _, w, _ in layers]),
-        stacked("recurrence", [r for _, _, r in layers]),
+        stacked("weight", [w for _, w, _, _ in layers]),
+        stacked("recurrence", [r for _, _, r, _ in layers]),
         *(of_layers(what) for what in ("multiplier_x", "multiplier_h", "shift", "bias")),
         context.weight(f"{name}/tables", first.tables),
         _state(op.initial_h, initial, context),
@@ -138,6 +139,8 @@ def recurrent(op: RecurrentOp, context: LoweringContext) -> list[Value]:
     if isinstance(op, top.LSTM):
         assert cell is not None
         operands += [_state(op.initial_c, cell, context), of_layers("peephole"), of_layers("multiplier_c")]
+        operands += [stacked("projection", [p for _, _, _, p in layers])]
+        operands += [of_layers("multiplier_p"), of_layers("shift_p")]
         layer_op = context.emit(npu.LSTM, *operands, cell=cell, coupled=first.coupled, **properties)
     elif isinstance(op, top.GRU):
         layer_op = context.emit(
@@ -155,8 +158,8 @@ def recurrent(op: RecurrentOp, context: LoweringContext) -> list[Value]:
 
 def _layers(
     op: RecurrentOp, context: LoweringContext, x: QuantType, h: QuantType, cell: QuantType | None
-) -> list[tuple[RecurrentParameters, Array, Array]]:
-    """For each direction its integers, and its weights as they are stored."""
+) -> list[tuple[RecurrentParameters, Array, Array, Array | None]]:
+    """For each direction its integers, and its weights as they are stored; the last are those of a projection."""
     kind, scheme = _CELLS[type(op)], context.scheme(op)
     if scheme.weight_scales == "affine":  # the kernels have no zero point for the weights of gates
         scheme = replace(scheme, weight="i8", weight_scales=Scales.SYMMETRIC)
@@ -169,11 +172,17 @@ def _layers(
         real = _constant(op.peephole, context)
         if real.any():
             peepholes = [_peephole(array) for array in real]
+    projections: list[Array | None] = [None] * len(weights)
+    if isinstance(op, top.LSTM) and op.projection is not None:
+        projections = list(_constant(op.projection, context))
     layers = []
-    for w, r, b, peephole in zip(weights, recurrences, biases, peepholes, strict=True):
+    for w, r, b, peephole, projection in zip(
+        weights, recurrences, biases, peepholes, projections, strict=True
+    ):
         w, r, bias_w, bias_r = (from_onnx_order(a, kind) for a in (w, r, b[:rows], b[rows:]))
         integer_w, scale_w = quantize_weight(w, 0, scheme, np.abs(bias_w) + np.abs(bias_r), x.scale)
         integer_r, scale_r = quantize_weight(r, 0, scheme)
+        integer_p, scale_p = (None, 1.0) if projection is None else quantize_weight(projection, 0, scheme)
         try:
             layer = recurrent_parameters(
                 kind,
@@ -189,6 +198,8 @@ def _layers(
                 linear_before_reset=isinstance(op, top.GRU) and op.linear_before_reset,
                 coupled=isinstance(op, top.LSTM) and op.input_forget,
                 peephole=peephole,
+                projection=None if integer_p is None else integer_p.astype(np.int16),
+                scale_p=scale_p,
                 clip=op.clip,
                 functions=functions,
                 gate_scale=gate_scale,
@@ -196,7 +207,7 @@ def _layers(
             )
         except ValueError as error:
             raise NoIntegerForm(str(error)) from error
-        layers.append((layer, integer_w, integer_r))
+        layers.append((layer, integer_w, integer_r, integer_p))
     return layers
 
 

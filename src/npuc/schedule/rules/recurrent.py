@@ -69,7 +69,7 @@ class RecurrentOp(LayerOp):
     def _direction(self, number: int) -> InstructionTemplate:
         p, x, y = self.parameters, self.x, self.y
         steps, batch, inputs = x.shape
-        units = batch * p.hidden
+        outputs = batch * p.width
         block = self.blocks.places[str(number)]
         reads = [("in0", 0, x.size), ("const", block, block + self.blocks[str(number)].nbytes)]
         writes: list[tuple[str, int, int]] = []
@@ -77,7 +77,7 @@ class RecurrentOp(LayerOp):
         def place(tensor: Tensor | None, slot: str, spans: list[tuple[str, int, int]]) -> Address:
             if tensor is None:
                 return ABSENT
-            size = units * tensor.itemsize
+            size = batch * tensor.shape[-1] * tensor.itemsize
             spans.append((slot, number * size, (number + 1) * size))
             return Place(slot, number * size)
 
@@ -94,9 +94,9 @@ class RecurrentOp(LayerOp):
             place(tensor, _slot("out", self.last, index), writes) for index, tensor in enumerate(self.last)
         )
         slot = "out0" if self.in_order else "scratch"
-        at = number * units * y.itemsize
-        stride = len(self.reverse) * units
-        writes.append((slot, at, at + ((steps - 1) * stride + units) * y.itemsize))
+        at = number * outputs * y.itemsize
+        stride = len(self.reverse) * outputs
+        writes.append((slot, at, at + ((steps - 1) * stride + outputs) * y.itemsize))
         instruction = Recurrent(
             source=source(x),
             steps=steps,
@@ -123,6 +123,7 @@ class RecurrentOp(LayerOp):
             zero_point=y.zero_point,
             lo=self.lo,
             hi=self.hi,
+            projected=0 if p.projection is None else p.width,
         )
         return InstructionTemplate(instruction, tuple(reads), tuple(writes))
 
@@ -134,12 +135,13 @@ def _slot(kind: str, states: tuple[Tensor | None, ...], index: int) -> str:
 
 def constant_block(p: RecurrentParameters, weight_type: str) -> Array:
     """The constants of a direction in the order of docs/arithmetic-recurrent.md."""
-    weights = np.concatenate([p.w.reshape(-1), p.r.reshape(-1)])
+    matrices = [p.w, p.r, *([] if p.projection is None else [p.projection])]
+    weights = np.concatenate([matrix.reshape(-1) for matrix in matrices])
     parts = [
         p.bias.astype("<i8"),
         *([] if p.bias_h is None else [p.bias_h.astype("<i8")]),
         *(array.astype("<i4") for array in (p.multiplier_x, p.multiplier_h, p.shift)),
-        *([] if p.multiplier_c is None else [p.multiplier_c.astype("<i4")]),
+        *(array.astype("<i4") for array in (p.multiplier_c, p.multiplier_p, p.shift_p) if array is not None),
         p.tables.astype("<i2"),
         *([] if p.peephole is None else [p.peephole.astype("<i2")]),
         nibbles(weights) if weight_type == "i4" else weights.astype({"i8": "i1", "i16": "<i2"}[weight_type]),

@@ -58,12 +58,16 @@ def lstm(ctx: TfliteContext) -> Outcome:
         return integer_lstm(ctx, options)
     if not (ctx.has(1) and ctx.has(5)):
         raise ctx.refuse("its input gate is coupled to the forget gate")
-    if ctx.has(16) or any(ctx.has(index) for index in range(20, 24)):
-        raise ctx.refuse("it has a projection or layer norms")
+    if any(ctx.has(index) for index in (17, *range(20, 24))):
+        raise ctx.refuse("it has layer norms, or a bias behind its projection")
     _require_zero_state(ctx, 18, 19)
     if options.number("CellClip") > 0:
         ctx.scope.graph.notes.append(
             f"{ctx.label} limits its cell state to {options.number('CellClip'):g}; npuc does not"
+        )
+    if ctx.has(16) and options.number("ProjClip") > 0:
+        ctx.scope.graph.notes.append(
+            f"{ctx.label} limits its projection to {options.number('ProjClip'):g}; npuc does not"
         )
     order = (0, 3, 1, 2)
     weight = np.concatenate([_matrix(ctx, 1 + gate, "weights") for gate in order])
@@ -73,6 +77,7 @@ def lstm(ctx: TfliteContext) -> Outcome:
     if any(ctx.has(index) for index in (9, 10, 11)):
         rows = [_matrix(ctx, index, "peephole weights") for index in (9, 11, 10)]
         peephole = ctx.literal(np.concatenate(rows)[None], "peephole")
+    projection = ctx.literal(_matrix(ctx, 16, "projection")[None], "projection") if ctx.has(16) else None
     op = ctx.emit(
         top.LSTM,
         _sequence(ctx, options),
@@ -83,7 +88,8 @@ def lstm(ctx: TfliteContext) -> Outcome:
         None,
         None,
         peephole,
-        hidden=recurrence.shape[1],
+        projection,
+        hidden=recurrence.shape[0] // len(order),
     )
     return _unfolded(ctx, op.parts[0], options)
 

@@ -24,13 +24,13 @@ def _ordered(array: Array, order: Sequence[int]) -> Array:
 
 
 def _layer(
-    ctx: TorchContext, number: int, order: Sequence[int], directions: int
-) -> tuple[Array, Array, Array | None]:
-    """Input weights, recurrent weights and biases of a layer, a direction each."""
+    ctx: TorchContext, number: int, order: Sequence[int], directions: int, projects: bool
+) -> tuple[Array, Array, Array | None, Array | None]:
+    """Input weights, recurrent weights, biases and projections of a layer, a direction each."""
     params = ctx.args["params"]
     biases = ctx.flag("has_biases")
-    each = 4 if biases else 2
-    weights, recurrences, sums = [], [], []
+    each = (4 if biases else 2) + projects
+    weights, recurrences, sums, projections = [], [], [], []
     for direction in range(directions):
         at = (number * directions + direction) * each
         group = [ctx.known(item, "weight").astype(np.float32) for item in params[at : at + each]]
@@ -38,7 +38,14 @@ def _layer(
         recurrences.append(_ordered(group[1], order))
         if biases:
             sums.append(np.concatenate([_ordered(group[2], order), _ordered(group[3], order)]))
-    return np.stack(weights), np.stack(recurrences), np.stack(sums) if biases else None
+        if projects:
+            projections.append(group[-1])
+    return (
+        np.stack(weights),
+        np.stack(recurrences),
+        np.stack(sums) if biases else None,
+        np.stack(projections) if projects else None,
+    )
 
 
 def _state(ctx: TorchContext, item: Any, number: int, directions: int) -> Value | None:
@@ -59,10 +66,8 @@ def _stack(
     """All layers: the sequence of the last, and the last states of every layer."""
     if "data" in ctx.args:
         raise NoTopForm("its sequences are packed")
-    if len(ctx.args["params"]) != ctx.integer("num_layers") * (1 + ctx.flag("bidirectional")) * (
-        4 if ctx.flag("has_biases") else 2
-    ):
-        raise NoTopForm("it has a projection")
+    cells = ctx.integer("num_layers") * (1 + ctx.flag("bidirectional"))
+    projects = len(ctx.args["params"]) == cells * (5 if ctx.flag("has_biases") else 3)
     x = ctx.value("input", dtype_of("f32"))
     first = ctx.flag("batch_first")
     if len(shape_of(x)) != 3:
@@ -72,7 +77,7 @@ def _stack(
     directions = 2 if ctx.flag("bidirectional") else 1
     finals: list[list[Value]] = [[] for _ in states]
     for number in range(ctx.integer("num_layers")):
-        weight, recurrence, bias = _layer(ctx, number, order, directions)
+        weight, recurrence, bias, projection = _layer(ctx, number, order, directions, projects)
         begins = [_state(ctx, state, number, directions) for state in states]
         op = ctx.emit(
             kind,
@@ -82,7 +87,8 @@ def _stack(
             None if bias is None else ctx.literal(bias, f"bias_l{number}"),
             None,
             *begins,
-            hidden=recurrence.shape[2],
+            *([] if projection is None else [None, ctx.literal(projection, f"projection_l{number}")]),
+            hidden=recurrence.shape[1] // len(order),
             direction="bidirectional" if directions == 2 else "forward",
             **more,
         )
@@ -96,7 +102,7 @@ def _stack(
     return [y, *last]
 
 
-@rule("aten.lstm", limits="no packed sequences, no projection; weights must be constant")
+@rule("aten.lstm", limits="no packed sequences; weights must be constant")
 def lstm(ctx: TorchContext) -> Outcome:
     """Any number of layers, one or both directions."""
     return _stack(ctx, top.LSTM, _LSTM, ctx.args["hx"])
