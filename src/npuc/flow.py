@@ -200,6 +200,7 @@ def check_model(
         # The original has no appended post-processing.
         graph = graph.copy()
         remove_nodes(graph)
+    graph = _with_own_layouts(graph, options, foreign(path)[1].layout)
     if data:
         names = [port.name for port in graph.inputs]
         samples = load_samples(graph, parse_assignments(data, names), "--check-input")
@@ -216,6 +217,19 @@ def check_model(
         leave_out=leave_out,
         threads=threads,
     )
+
+
+def _with_own_layouts(graph: Graph, options: ImportOptions, layout: str) -> Graph:
+    """The network with the order of axes that the original has at its ends; `layout` is that of its format."""
+    stated = list(options.preprocess.values())
+    sources = any(preprocess.has_source for preprocess in stated)
+    taken = "nhwc" if sources else stated[0].layout if stated else layout
+    steps = []
+    if options.input_layout:
+        steps.append(f"set-layout{{own={options.input_layout} inputs={taken}}}")
+    if options.output_layout:
+        steps.append(f"set-layout{{own={options.output_layout} outputs={layout}}}")
+    return _run(graph, ",".join(steps)) if steps else graph
 
 
 def _before_fusion(

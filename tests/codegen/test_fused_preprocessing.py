@@ -14,6 +14,7 @@ from npuc.arrays import Array
 from npuc.calib.sources import open_data, random_data
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.flow import compile_network, expanded, quantize_network, ranges_from, schemes_of
+from npuc.images.kernels import rgb_from_yuv
 from npuc.images.loading import load_image
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, npu
@@ -88,6 +89,21 @@ def test_pixels_are_taken_as_they_are_and_resized_in_whole_pixels() -> None:
     kinds = {str(op.results[0].type) for op in made.ops if op.name in ("npu.resize", "npu.reinterpret")}
     assert kinds and all("ui8" in kind and "1.0" in kind for kind in kinds), kinds
     assert not any(isinstance(op, npu.Quantize) for op in made.ops)
+
+
+@pytest.mark.parametrize("source", ["nv12", "yuyv", "i420"])
+def test_converted_colours_are_whole_pixels_near_opencvs(source: str) -> None:
+    """The weights of the conversion have 8 bits: a colour is within 3 levels of the host's, and within 1 on average."""
+    x = lang.input("image", (1, 3, 40, 52), preprocess=Preprocess(source_format=source))
+    graph = run_pipeline(lang.build({"y": lang.max_pool(x, kernel=1)}), "fuse-preprocess")
+    made = integers(graph, load_target("edge-4t"))
+    frame = pixels(made)
+    ours = IntegerEngine(made).run({"image": frame})["y"][0].transpose(1, 2, 0)
+    apart = np.abs(ours - rgb_from_yuv(frame[0], 40, 52, source).astype(float))
+    assert np.array_equal(ours, np.rint(ours)) and apart.max() <= 3 and apart.mean() < 1, (
+        apart.max(),
+        apart.mean(),
+    )
 
 
 def test_a_machine_without_unsigned_bytes_leaves_the_conversion_to_the_cpu() -> None:

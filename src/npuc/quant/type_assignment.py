@@ -15,7 +15,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.errors import QuantizationError
-from npuc.ir import Graph, Value, dtype_of, is_static, top, value_name
+from npuc.ir import Graph, Value, dtype_of, is_static, shape_of, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType, mlir_type
 from npuc.ir.top.movement import MOVERS
@@ -290,13 +290,25 @@ def integers_of(value: Value) -> QuantType | None:
 
 
 def given_integers(op: TopOp) -> QuantType | None:
-    """The type of a cast or concat whose result is the integers of inputs, as `integers_of` says."""
+    """The type of a cast or concat whose result is the integers of inputs, as `integers_of` says; and of converted colours."""
     if isinstance(op, top.Cast):
         return integers_of(op.y)
+    if isinstance(op, top.Conv) and _mixes_colours(op):
+        return integers_of(op.x)
     if not isinstance(op, top.Concat):
         return None
     kinds = {integers_of(value) for value in op.inputs}
     return kinds.pop() if len(kinds) == 1 else None
+
+
+def _mixes_colours(op: top.Conv) -> bool:
+    """Whether a convolution makes pixels of pixels, in the same whole steps: of luma and chroma, or gray of colours."""
+    channels, *kernel = (
+        (shape_of(op.weight)[axis] for axis in (0, 2, 3)) if len(shape_of(op.weight)) == 4 else (0,)
+    )
+    kind = integers_of(op.x)
+    is_byte = kind is not None and kind.dtype.name == "ui8"
+    return is_byte and op.relu and op.relu_limit == 255 and channels in (1, 3) and kernel == [1, 1]
 
 
 def is_real(value: Value) -> bool:
