@@ -22,7 +22,7 @@ static const rule RULES[] = {
     {8, RULE_ADDRESS, 24, 0}, /* x */
     {8, RULE_CHOICE, 28, 9}, /* x_dtype */
     {8, RULE_ADDRESS, 76, 0}, /* weight */
-    {8, RULE_CHOICE, 80, 9}, /* w_dtype */
+    {8, RULE_CHOICE, 80, 48}, /* w_dtype */
     {8, RULE_ADDRESS, 88, 0}, /* bias */
     {8, RULE_CHOICE, 92, 2}, /* wide */
     {8, RULE_CHOICE, 93, 2}, /* transposed */

@@ -50,7 +50,7 @@ static npuc_status check_machine(const npuc_machine *m, npuc_sim_error *error)
     if (m->start > NPUC_HUGE || m->dram_latency > NPUC_HUGE || m->shared_latency > NPUC_HUGE || m->burst > NPUC_HUGE)
         return npuc_sim_fail(error, "a figure of the machine is too large");
     for (int a = 0; a < NPUC_SIM_TYPES; a++)
-        for (int w = 0; w < NPUC_SIM_TYPES; w++)
+        for (int w = 0; w < NPUC_SIM_WEIGHT_TYPES; w++)
             if (m->rates[a][w].numerator && !rate_valid(m->rates[a][w])) return npuc_sim_fail(error, "a rate makes no sense");
     return NPUC_OK;
 }
@@ -60,7 +60,7 @@ static npuc_status check_machine(const npuc_machine *m, npuc_sim_error *error)
 static npuc_rate rate_of(const npuc_machine *m, int32_t x, int32_t w)
 {
     const npuc_rate whole = {1, 1};
-    if (x < 0 || x >= NPUC_SIM_TYPES || w < 0 || w >= NPUC_SIM_TYPES || !m->rates[x][w].numerator) return whole;
+    if (x < 0 || x >= NPUC_SIM_TYPES || w < 0 || w >= NPUC_SIM_WEIGHT_TYPES || !m->rates[x][w].numerator) return whole;
     return m->rates[x][w];
 }
 

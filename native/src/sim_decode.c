@@ -242,8 +242,9 @@ static npuc_status conv(npuc_decoded *d)
     TRY(dense(d, "x", r->x, product(4, pixels), activation(r->x_dtype), 0));
     const int64_t counts[] = {r->out_c, r->c / r->groups, r->kernel[0], r->kernel[1]};
     const int64_t weights = product(4, counts);
-    if (r->w_dtype == NPUC_I4)
-        TRY(dense(d, "weight", r->weight, (weights + 1) / 2, 1, 0));
+    const int64_t bits = NPUC_PACKED_BITS(r->w_dtype);
+    if (bits)
+        TRY(dense(d, "weight", r->weight, weights < NPUC_HUGE / 16 ? (weights * bits + 7) / 8 : NPUC_HUGE, 1, 0));
     else
         TRY(dense(d, "weight", r->weight, weights, activation(r->w_dtype), 0));
     if (r->bias != NPUC_NONE) TRY(dense(d, "bias", r->bias, r->out_c, r->wide ? 8 : 4, 0));

@@ -200,6 +200,20 @@ static int grow(npuc_layers *layers)
     return 1;
 }
 
+/* Signed integers of some bits, one behind the other from the lowest bit of each byte up, less their zero point. */
+static void unpack(const uint8_t *from, int64_t count, int32_t bits, int32_t zero, int16_t *to)
+{
+    const int32_t sign = 1 << (bits - 1), mask = 2 * sign - 1;
+    uint32_t pending = 0;
+    int32_t held = 0;
+    for (int64_t i = 0; i < count; i++) {
+        for (; held < bits; held += 8) pending |= (uint32_t)*from++ << held;
+        to[i] = (int16_t)((((int32_t)(pending & (uint32_t)mask)) ^ sign) - sign - zero);
+        pending >>= bits;
+        held -= bits;
+    }
+}
+
 /* Weights as q - zero point, biases as int64; refused where a sum could leave the accumulator. */
 static npuc_status widen(npuc_layers *layers, const npuc_i_conv *r, const uint8_t *local, const int64_t **biases, npuc_sim_error *error)
 {
@@ -217,11 +231,7 @@ static npuc_status widen(npuc_layers *layers, const npuc_i_conv *r, const uint8_
         for (int64_t i = 0; i < total; i++) weight[i] = (int16_t)(from[i] - zero);
         break;
     case NPUC_I16: memcpy(weight, from, (size_t)total * 2); break;
-    default: /* i4: sign-extend a nibble */
-        for (int64_t i = 0; i < total; i++) {
-            const int32_t nibble = i % 2 ? from[i / 2] >> 4 : from[i / 2] & 15;
-            weight[i] = (int16_t)((nibble ^ 8) - 8 - zero);
-        }
+    default: unpack(from, total, NPUC_PACKED_BITS(r->w_dtype), zero, weight);
     }
     for (int64_t i = 0; i < (int64_t)r->out_c && r->bias != NPUC_NONE; i++) {
         int32_t narrow;
@@ -250,7 +260,8 @@ static npuc_status widen(npuc_layers *layers, const npuc_i_conv *r, const uint8_
 
 static npuc_status check(const npuc_i_conv *r, int32_t y_dtype, npuc_sim_error *error)
 {
-    const int32_t limit = r->w_dtype == NPUC_I8 ? 128 : r->w_dtype == NPUC_U8 ? 255 : r->w_dtype == NPUC_I4 ? 8 : 0;
+    const int32_t bits = NPUC_PACKED_BITS(r->w_dtype);
+    const int32_t limit = r->w_dtype == NPUC_I8 ? 128 : r->w_dtype == NPUC_U8 ? 255 : bits && bits < 8 ? 1 << (bits - 1) : 0;
     if (r->w_zero_point < -limit || r->w_zero_point > limit) return npuc_sim_fail(error, "a weight zero point of %d", r->w_zero_point);
     const int32_t low = y_dtype == NPUC_I8 ? -128 : y_dtype == NPUC_U8 ? 0 : y_dtype == NPUC_I16 ? -32768 : INT32_MIN;
     const int32_t high = y_dtype == NPUC_I8 ? 127 : y_dtype == NPUC_U8 ? 255 : y_dtype == NPUC_I16 ? 32767 : INT32_MAX;
@@ -339,7 +350,8 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
     key.kind = r->kind, key.count = (int32_t)r->count, key.zero_point = r->zero_point, key.lo = r->lo, key.hi = r->hi;
 
     const int64_t weights = (int64_t)r->out_c * (r->c / r->groups) * r->kernel[0] * r->kernel[1];
-    const int64_t bytes = r->w_dtype == NPUC_I4 ? (weights + 1) / 2 : weights * npuc_sim_size(r->w_dtype);
+    const int64_t bits = NPUC_PACKED_BITS(r->w_dtype);
+    const int64_t bytes = bits ? (weights * bits + 7) / 8 : weights * npuc_sim_size(r->w_dtype);
     const int has_bias = r->bias != NPUC_NONE, has_multiplier = !real && r->kind != NPUC_POW2;
     const int has_shift = !real && r->kind != NPUC_FLOAT_SCALE;
     const int64_t parameters = (int64_t)r->count * 4;

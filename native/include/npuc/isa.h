@@ -146,8 +146,8 @@ typedef struct npuc_i_conv {
     uint16_t stride[2]; /* down and right */
     uint16_t dilation[2]; /* down and right */
     int16_t pad[2]; /* rows above and columns left of x; what lies beyond x at any side is padding */
-    uint32_t weight; /* (out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte */
-    uint8_t w_dtype; /* its type */
+    uint32_t weight; /* (out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte, others packed */
+    uint8_t w_dtype; /* its type, or 32 + b for integers of b bits that lie packed */
     int32_t w_zero_point; /* its zero point */
     uint32_t bias; /* i32[out_c], or i64 if wide, or f32 of floats; or none */
     uint8_t wide; /* 1: 64-bit biases and sums */

@@ -17,6 +17,14 @@ typedef enum npuc_dtype {
     NPUC_I64 = 8
 } npuc_dtype;
 
+/*
+ * Weights may also be signed integers of b bits that lie packed, from the lowest bit of each byte up; their code is
+ * NPUC_PACKED + b. The macro has the bits of a packed weight, 0 for types that are not packed.
+ */
+#define NPUC_PACKED 32
+#define NPUC_ODD_BITS(b) ((b) >= 2 && (b) <= 15 && (b) != 4 && (b) != 8 ? (b) : 0)
+#define NPUC_PACKED_BITS(dtype) ((dtype) == NPUC_I4 ? 4 : NPUC_ODD_BITS((dtype) - NPUC_PACKED))
+
 /* How an accumulator becomes an output: docs/arithmetic.md. */
 typedef enum npuc_requant_kind {
     NPUC_DOUBLE_ROUNDING = 0, /* two roundings, as TFLite and gemmlowp have them */

@@ -133,6 +133,7 @@ typedef struct npuc_rate {
 } npuc_rate;
 
 #define NPUC_SIM_TYPES 9
+#define NPUC_SIM_WEIGHT_TYPES (NPUC_PACKED + 16)
 
 /* What cycle mode knows of a machine. */
 typedef struct npuc_machine {
@@ -149,7 +150,7 @@ typedef struct npuc_machine {
     npuc_rate dram_bytes;  /* a cycle */
     npuc_rate shared_bytes;
     int64_t bank_bytes;    /* bytes a cycle of a bank: what a transfer takes away from an engine in the same bank */
-    npuc_rate rates[NPUC_SIM_TYPES][NPUC_SIM_TYPES]; /* activation type, weight type: share of the array's multiplications */
+    npuc_rate rates[NPUC_SIM_TYPES][NPUC_SIM_WEIGHT_TYPES]; /* activation type, weight type: share of the array's multiplications */
     npuc_rate decoder_bytes; /* a cycle, decoded; 0 / 1: constants cannot be compressed */
 } npuc_machine;
 

@@ -24,7 +24,8 @@ class DType:
     storage: str
     """The safetensors code of its bytes; types that safetensors lacks are stored as raw 8-bit integers."""
     code: int | None = None
-    """Its code in instructions and in the native core, `npuc_dtype`; None for a type that no instruction has."""
+    """Its code in instructions and in the native core, `npuc_dtype`; None for a type that no instruction has. Packed weights have
+    codes from `PACKED_BASE` on."""
 
     @property
     def short(self) -> str:
@@ -39,6 +40,11 @@ class DType:
     def is_float(self) -> bool:
         """True for floating-point types of any width."""
         return self.name.startswith(("f", "bf"))
+
+    @property
+    def is_integer(self) -> bool:
+        """True for integers of any width, but not for truth values."""
+        return self.name.startswith(("i", "ui")) and self.name != "i1"
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -56,6 +62,15 @@ class DType:
     def itemsize(self) -> int:
         """Bytes of one element in memory; sub-byte types take one byte each."""
         return self.numpy.itemsize
+
+    @property
+    def carrier(self) -> DType:
+        """The type that elements have where they are not packed: i16 for activations of 9 to 15 bits.
+
+        >>> dtype_of("i12").carrier.name, dtype_of("i5").carrier.name, dtype_of("ui8").carrier.name
+        ('i16', 'i8', 'ui8')
+        """
+        return _BY_NUMPY[self.numpy]
 
 
 _TABLE: tuple[tuple[str, Any, int, str], ...] = (
@@ -92,20 +107,43 @@ _TABLE: tuple[tuple[str, Any, int, str], ...] = (
 CODES = ("i8", "ui8", "i16", "i32", "i4", "f32", "bf16", "f16", "i64")
 """The element types of instructions, by their codes."""
 
+PACKED_BASE = 32
+"""The code of weights of b bits that lie packed in memory is this number and b."""
+_PACKED_BITS = tuple(bits for bits in range(2, 16) if bits not in (4, 8))
+
+
+def _code(name: str) -> int | None:
+    packed = {f"i{bits}": PACKED_BASE + bits for bits in _PACKED_BITS}
+    return CODES.index(name) if name in CODES else packed.get(name)
+
+
 DTYPES: tuple[DType, ...] = tuple(
-    DType(name, np.dtype(numpy), onnx, storage, CODES.index(name) if name in CODES else None)
-    for name, numpy, onnx, storage in _TABLE
+    DType(name, np.dtype(numpy), onnx, storage, _code(name)) for name, numpy, onnx, storage in _TABLE
 )
-MACHINE_TYPES = ("i4", "i8", "ui8", "i16", "bf16", "f16", "f32")
+NARROW: tuple[DType, ...] = tuple(
+    DType(f"i{bits}", np.dtype(np.int8), 3, "I8", _code(f"i{bits}"))
+    if bits < 8
+    else DType(f"i{bits}", np.dtype(np.int16), 5, "I16", _code(f"i{bits}"))
+    for bits in _PACKED_BITS
+    if bits != 2
+)
+"""Signed integers of widths that NumPy, ONNX and safetensors lack; there they are elements of the next wider type."""
+WEIGHT_INTEGERS = tuple(f"i{bits}" for bits in range(2, 17))
+"""Signed integers that weights may be."""
+ACTIVATION_INTEGERS = ("i8", "ui8", *(f"i{bits}" for bits in range(9, 17)))
+"""Integers that activations may be; those of 9 to 15 bits are elements of i16 in memory."""
+MACHINE_TYPES = (
+    "i4", "i8", "ui8", "i16", *(name for name in WEIGHT_INTEGERS if name not in ("i4", "i8", "i16")), "bf16", "f16", "f32",
+)  # fmt: skip
 """What a machine may compute with: the integer types first."""
-_BY_NAME = {dtype.name: dtype for dtype in DTYPES}
+_BY_NAME = {dtype.name: dtype for dtype in (*DTYPES, *NARROW)}
 _BY_NUMPY = {dtype.numpy: dtype for dtype in DTYPES}
 _BY_ONNX = {dtype.onnx: dtype for dtype in DTYPES}
 
 F32 = _BY_NAME["f32"]
 I64 = _BY_NAME["i64"]
 BOOL = _BY_NAME["i1"]
-SHORT = {dtype.short: dtype for dtype in DTYPES}
+SHORT = {dtype.short: dtype for dtype in (*DTYPES, *NARROW)}
 """Element types by the names of target files."""
 
 
@@ -122,3 +160,18 @@ def dtype_of(key: Any) -> DType:
     if isinstance(key, int):
         return _BY_ONNX[key]
     return _BY_NUMPY[np.dtype(key)]
+
+
+TYPE_NAMES: dict[int, str] = {dtype.code: dtype.name for dtype in _BY_NAME.values() if dtype.code is not None}
+"""Element types by their codes in instructions."""
+
+
+def pack_integers(values: Any, bits: int) -> Any:
+    """Signed integers of some bits as bytes: a stream of bits from the lowest of each byte up, the last byte filled with zeros.
+
+    >>> pack_integers([1, -1, 2], 4).tolist(), pack_integers([1, -1, 2], 5).tolist()
+    ([241, 2], [225, 11])
+    """
+    flat = np.asarray(values).astype(np.int64).reshape(-1)
+    stream = ((flat[:, None] >> np.arange(bits)) & 1).astype(np.uint8)
+    return np.packbits(stream.reshape(-1), bitorder="little")

@@ -70,6 +70,18 @@ def checked_latency(value: Latency) -> Latency:
     return value
 
 
+def carried_types(activation: str) -> tuple[str, ...]:
+    """Types whose rate is that of activations of a type, the first that has one: instructions know i16, not what it carries.
+
+    >>> carried_types("i12")[:2], carried_types("i16")[:2], carried_types("i8")
+    (('i16', 'i12'), ('i16', 'i15'), ('i8',))
+    """
+    widths = [f"i{bits}" for bits in range(15, 8, -1)]
+    if activation in widths:
+        return "i16", activation
+    return ("i16", *widths) if activation == "i16" else (activation,)
+
+
 @dataclass(frozen=True)
 class Machine:
     """What a simulator knows of a target; bandwidths are bytes a cycle."""
@@ -100,7 +112,9 @@ class Machine:
 
     def rate(self, activation: str, weight: str) -> Fraction:
         """The rate of a pair of types; 0 if the array cannot multiply them."""
-        return next((rate for x, w, rate in self.rates if (x, w) == (activation, weight)), Fraction(0))
+        known = {(x, w): rate for x, w, rate in self.rates}
+        rates = (known.get((name, weight)) for name in carried_types(activation))
+        return next((rate for rate in rates if rate is not None), Fraction(0))
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Machine:

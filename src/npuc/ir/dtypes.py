@@ -122,6 +122,7 @@ _TYPES: dict[str, Attribute] = {
     "f6E2M3FN": builtin.Float6E2M3FNType(),
     "f6E3M2FN": builtin.Float6E3M2FNType(),
 }
+_TYPES |= {dtype.name: IntegerType(dtype.bits) for dtype in dtypes.NARROW}
 _BY_TYPE = {kind: dtypes.dtype_of(name) for name, kind in _TYPES.items()}
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from npuc.arithmetic.dtypes import SHORT
 from npuc.arithmetic.kinds import Kind, Scales
 from npuc.arithmetic.requantization import is_power_of_two
 from npuc.ir import Graph, dtype_of, is_static, npu, result_names, shape_of, top
@@ -265,6 +266,8 @@ def _numbers(op: Any, graph: Graph, target: Target) -> Obstacle | None:
     """What a machine lacks of an op's types, scales and rounding; None if it has all."""
     for value in (*op.operands, *op.results):
         kind = quant_of(value)
+        if kind is not None and isinstance(op, npu.Requant | npu.Table) and _is_carrier(kind, target):
+            continue
         misfit = None if kind is None else activation_misfit(kind, target)
         if misfit is not None:
             return misfit
@@ -282,6 +285,13 @@ def _numbers(op: Any, graph: Graph, target: Target) -> Obstacle | None:
                 ObstacleRule.TABLE_ENTRIES, target=target.name, entries=entries, allowed=allowed
             )
     return None
+
+
+def _is_carrier(kind: QuantType, target: Target) -> bool:
+    """Whether a type is i16 on a machine that has it only as the elements of fewer bits: at the border, and before tables."""
+    formats = target.arithmetic.activations.formats
+    carried = [name for name in formats if SHORT[name] != kind.dtype and SHORT[name].carrier == kind.dtype]
+    return kind.dtype.short not in formats and bool(carried)
 
 
 def _output_stage(op: Any, graph: Graph, target: Target) -> Obstacle | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuc.arithmetic.dtypes import dtype_of
+from npuc.arithmetic.dtypes import TYPE_NAMES, dtype_of
 from npuc.arrays import Array
-from npuc.program.isa import BY_NAME, COMPRESSED, DTYPES, MULTICAST, RECORD
+from npuc.program.isa import BY_NAME, COMPRESSED, MULTICAST, RECORD
 from npuc.program.model import SHARED
 from npuc.target import Target
 
@@ -55,8 +55,8 @@ def _product(records: Array, *names: str) -> Array:
 
 
 def _rate(target: Target, activation: int, weight: int) -> float:
-    names = [dtype_of(DTYPES[code]).short for code in (activation, weight)]
-    return float(target.compute.array.rate(*names) or 1)
+    names = [dtype_of(TYPE_NAMES[code]).short for code in (activation, weight) if code in TYPE_NAMES]
+    return float((target.compute.array.rate(*names) if len(names) == 2 else None) or 1)
 
 
 def moved(stream: Array, core: int, layers: int) -> dict[str, Array]:

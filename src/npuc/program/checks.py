@@ -25,12 +25,14 @@ from npuc.program.isa import (
     NONE,
     QUEUES,
     ROUNDINGS,
+    WEIGHT_TYPES,
 )
 from npuc.program.layout import LARGEST
 from npuc.program.model import SHARED
 
 CHOICES = {
-    **dict.fromkeys(("x_dtype", "w_dtype", "b_dtype", "y_dtype", "s_dtype"), len(DTYPES)),
+    **dict.fromkeys(("x_dtype", "b_dtype", "y_dtype", "s_dtype"), len(DTYPES)),
+    "w_dtype": WEIGHT_TYPES,
     "kind": len(KINDS),
     "rounding": len(ROUNDINGS),
     **dict.fromkeys(

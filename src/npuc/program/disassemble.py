@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.dtypes import TYPE_NAMES
 from npuc.arrays import Array
 from npuc.errors import UnknownTensorError, UsageError
 from npuc.origins import texts
 from npuc.program.custom_kernels import shown as kernel_name
 from npuc.program.isa import (
     BY_OPCODE,
-    DTYPES,
     INSTRUCTIONS,
     KINDS,
     NONE,
@@ -233,7 +233,7 @@ def _addresses(name: str, part: Array) -> list[str]:
     plain = ["none" if at == NONE else f"%0x{at:x}" for at in part[name].tolist()]
     if kind not in (part.dtype.names or ()):
         return plain
-    return [f"{at}:{DTYPES[code]}" for at, code in zip(plain, part[kind].tolist(), strict=True)]
+    return [f"{at}:{TYPE_NAMES.get(code, code)}" for at, code in zip(plain, part[kind].tolist(), strict=True)]
 
 
 def _column(field: Field, part: Array) -> list[str]:
@@ -243,7 +243,7 @@ def _column(field: Field, part: Array) -> list[str]:
         texts = _addresses(name, part)
         return ["" if at == NONE else f"{name}={text}" for at, text in zip(numbers, texts, strict=True)]
     if name.endswith("_dtype"):
-        return [f"{name}={DTYPES[code]}" for code in numbers]
+        return [f"{name}={TYPE_NAMES.get(code, code)}" for code in numbers]
     if name in _NAMES:
         return [f"{name}={_NAMES[name][code]}" for code in numbers]
     if field.count > 1:

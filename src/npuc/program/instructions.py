@@ -218,9 +218,9 @@ class Conv(TypedInstruction):
     sizes: Sizes
     window: Window
     weight: Address
-    """(out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte."""
+    """(out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte, others packed."""
     w_dtype: int
-    """Its type."""
+    """Its type, or 32 + b for integers of b bits that lie packed."""
     w_zero_point: int
     """Its zero point."""
     bias: Address

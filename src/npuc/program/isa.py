@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic import kinds
-from npuc.arithmetic.dtypes import CODES
+from npuc.arithmetic.dtypes import CODES, PACKED_BASE
 from npuc.arithmetic.kinds import Kind
 from npuc.arrays import ceil_div
 
@@ -40,6 +40,8 @@ QUEUES = ("load", "store", "matrix", "vector")
 """The queues of a core: DMA into local memory, DMA out of it, the matrix engine, the vector engine."""
 DTYPES = CODES
 """Element types by their code, as `npuc_dtype` of kinds.h has them."""
+WEIGHT_TYPES = PACKED_BASE + 16
+"""Codes of weights: those of `DTYPES`, and from `PACKED_BASE` on those of packed integers."""
 KINDS: tuple[str, ...] = kinds.KINDS
 """Requantization kinds by their code, as `npuc_requant_kind` has them."""
 ROUNDINGS: tuple[str, ...] = kinds.ROUNDINGS
@@ -235,8 +237,10 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _SOURCE,
             _SIZES,
             _WINDOW,
-            _address("weight", "(out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte"),
-            _u1("w_dtype", "its type"),
+            _address(
+                "weight", "(out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte, others packed"
+            ),
+            _u1("w_dtype", "its type, or 32 + b for integers of b bits that lie packed"),
             _i4("w_zero_point", "its zero point"),
             _address("bias", "i32[out_c], or i64 if wide, or f32 of floats; or none"),
             _u1("wide", "1: 64-bit biases and sums"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from npuc.arithmetic.dtypes import CODES, dtype_of
+from npuc.arithmetic.dtypes import CODES, PACKED_BASE, dtype_of
 from npuc.arithmetic.kinds import KINDS, ROUNDINGS
 
 BEGIN, END = "<!-- kinds: written by `make docs` -->", "<!-- end of kinds -->"
@@ -19,6 +19,15 @@ _TOP = """\
  */
 #ifndef NPUC_KINDS_H
 #define NPUC_KINDS_H
+"""
+_PACKED = """\
+/*
+ * Weights may also be signed integers of b bits that lie packed, from the lowest bit of each byte up; their code is
+ * NPUC_PACKED + b. The macro has the bits of a packed weight, 0 for types that are not packed.
+ */
+#define NPUC_PACKED {base}
+#define NPUC_ODD_BITS(b) ((b) >= 2 && (b) <= 15 && (b) != 4 && (b) != 8 ? (b) : 0)
+#define NPUC_PACKED_BITS(dtype) ((dtype) == NPUC_I4 ? 4 : NPUC_ODD_BITS((dtype) - NPUC_PACKED))
 """
 _NOTES = {"i4": "two to a byte, the even element in the low nibble"}
 
@@ -36,6 +45,7 @@ def kinds_header() -> str:
         [
             _TOP,
             *_enum("dtype", "Element types of activations and weights.", types),
+            _PACKED.format(base=PACKED_BASE),
             *_enum(
                 "requant_kind",
                 "How an accumulator becomes an output: docs/arithmetic.md.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from npuc.arithmetic.dtypes import SHORT
+from npuc.arithmetic.dtypes import ACTIVATION_INTEGERS, SHORT, WEIGHT_INTEGERS
 from npuc.arithmetic.kinds import Kind, Rounding, Scales
 from npuc.errors import QuantizationError
 from npuc.quant.possible import contradiction
@@ -30,14 +30,14 @@ def scheme_for(target: Target) -> Scheme:
         (SHORT[name].name, Scales(kind))
         for name, kinds in arithmetic.activations.formats.items()
         for kind in kinds
-        if name in ("i8", "u8", "i16") and kind in list(Scales)
+        if SHORT[name].name in ACTIVATION_INTEGERS and kind in list(Scales)
     )
     weight = _first(
         (SHORT[name].name, Scales(kind))
         for name, kinds in arithmetic.weights.formats.items()
         for kind in kinds
         if (name == "u8" and kind == Scales.AFFINE)
-        or (name in ("i8", "i4", "i16") and kind in (Scales.SYMMETRIC, Scales.POWER_OF_TWO))
+        or (name in WEIGHT_INTEGERS and kind in (Scales.SYMMETRIC, Scales.POWER_OF_TWO))
     )
     if activation is None or weight is None:
         for name in arithmetic.activations.formats:

@@ -13,7 +13,7 @@ import numpy as np
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import is_power_of_two, requant_parameters
 from npuc.arrays import Array
-from npuc.ir import Graph, Value, dtype_of, npu, tensor_type, top, value_name
+from npuc.ir import DType, Graph, Value, Weight, dtype_of, npu, tensor_type, top, value_name
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, mlir_type, quant_of
 from npuc.kernels.blocks import block_round
@@ -97,9 +97,16 @@ class IntegerValues(TypeAssignment):
             raise NoIntegerForm("its bias is not all finite")
         return quantize_bias(array, scale, weight_scale, scheme)
 
-    def weight(self, name: str, array: np.ndarray[Any, Any], to: QuantType | None = None) -> Value:
-        """A new constant, under a quantized type if one is given."""
-        op = self.graph.add_weight(name, array)
+    def weight(
+        self,
+        name: str,
+        array: np.ndarray[Any, Any],
+        to: QuantType | None = None,
+        dtype: DType | None = None,
+    ) -> Value:
+        """A new constant, under a quantized type if one is given; `dtype` is that of its elements if NumPy has none like it."""
+        dtype = dtype or (None if to is None else to.dtype)
+        op = self.graph.add_weight(name, array if dtype is None else Weight(dtype, array.shape, array))
         if to is not None:
             op = top.WeightOp.of(op.ref, tensor_type(array.shape, to))
         self.graph.block.add_op(op)
@@ -128,10 +135,12 @@ class IntegerValues(TypeAssignment):
             quantized = self.requantized(self._integer[value, own], to, self.derived(value, "requantized"))
         else:
             name = self.derived(value, "quantized")
+            # Integers that NumPy has cross the border; those of fewer bits are made of them.
+            border = QuantType.of(to.dtype.carrier, to.scale, to.zero_point)
             quantized = self.emit(
-                npu.Quantize, self._exact(value), to=to, rounding=self.rounding, name=name
+                npu.Quantize, self._exact(value), to=border, rounding=self.rounding, name=name
             ).y
-            if self._current.narrow_activations and to.dtype.limits[0] < 0:
+            if border != to or (self._current.narrow_activations and to.dtype.limits[0] < 0):
                 quantized = self.requantized(quantized, to, self.derived(value, "narrowed"))
         self._integer[value, to] = quantized
         return quantized

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.ir import Graph, npu, result_names, top
-from npuc.ir.dtypes import QuantType, quant_of
+from npuc.ir import Graph, Weight, npu, result_names, top
+from npuc.ir.dtypes import QuantType, dtype_of, quant_of
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.parameters import largest_sum, stored_bias
 from npuc.quant.scheme import Scheme
@@ -126,7 +126,9 @@ def replace_integers(
     bits = layer.scheme.sum_bits if bias is None or bias.dtype == np.int32 else layer.scheme.wide_sum_bits
     if largest_sum(chosen.astype(np.int64), bias, layer.x, layer.axis) >= 1 << (bits - 1):
         return False
-    new = quantized.add_weight(f"{layer.name}/weight/chosen", chosen.astype(layer.integers.dtype))
+    integers_now = chosen.astype(layer.integers.dtype)
+    kept = Weight(dtype_of(op.weight.type), integers_now.shape, integers_now)
+    new = quantized.add_weight(f"{layer.name}/weight/chosen", kept)
     weight = top.WeightOp.of(new.ref, op.weight.type)
     op.parent.insert_op_before(weight, op)
     op.operands[list(op.operands).index(op.weight)] = weight.output

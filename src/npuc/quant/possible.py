@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import NamedTuple
 
+from npuc.arithmetic.dtypes import ACTIVATION_INTEGERS, WEIGHT_INTEGERS
 from npuc.arithmetic.kinds import Kind, Scales
 from npuc.arithmetic.requantization import is_power_of_two
 from npuc.ir.definition import TOP_OPS
@@ -36,9 +37,9 @@ def contradiction(scheme: Scheme) -> Contradiction | None:
 
 
 def _of_types(scheme: Scheme) -> Contradiction | None:
-    whole = ("i8", "ui8", "i4", "i16")
+    whole = {*ACTIVATION_INTEGERS, *WEIGHT_INTEGERS}
     weight_only = scheme.is_float and scheme.weight in whole
-    mixed = scheme.activation != scheme.weight and not {scheme.activation, scheme.weight} <= set(whole)
+    mixed = scheme.activation != scheme.weight and not {scheme.activation, scheme.weight} <= whole
     if mixed and not weight_only:
         return Contradiction(
             f"activations of type {scheme.activation} cannot be multiplied by weights of type {scheme.weight}",
@@ -109,8 +110,8 @@ def _of_fixed_outputs(scheme: Scheme) -> Contradiction | None:
             return Contradiction(
                 f"{where}: this op keeps the scale of its operand", "Fix the output of the op before it"
             )
-        if storage not in ("i8", "ui8", "i16"):
-            return Contradiction(f"{where}: activations are i8, ui8 or i16", "Name one of these")
+        if storage not in ACTIVATION_INTEGERS:
+            return Contradiction(f"{where}: activations are i8, ui8 or i9 to i16", "Name one of these")
         if not (isfinite(scale) and scale > 0):
             return Contradiction(f"{where}: its scale is {scale}, not a positive number", "Correct it")
         least, most = dtype_of(storage).limits

@@ -142,15 +142,16 @@ def _why(op: TopOp, scheme: Scheme | None) -> str:
 
 
 def weight_bytes(graph: Graph) -> int:
-    """The bytes of the constants that a network uses; two 4-bit ones share a byte."""
+    """The bytes of the constants that a network uses; integers of fewer bits than their elements count as packed."""
     total = 0
     refs = set()
     for op in graph.ops:
         if isinstance(op, top.WeightOp) and op.ref not in refs:
             refs.add(op.ref)
             dtype = dtype_of(op.output.type)
-            half = 2 if dtype.name in ("i4", "ui4") else 1
-            total += (prod(shape_of(op.output)) * dtype.itemsize + half - 1) // half
+            total += (
+                prod(shape_of(op.output)) * (dtype.bits if dtype.is_integer else 8 * dtype.itemsize) + 7
+            ) // 8
     return total
 
 

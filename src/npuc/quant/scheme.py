@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from npuc.arithmetic.dtypes import dtype_of
+from npuc.arithmetic.dtypes import ACTIVATION_INTEGERS, WEIGHT_INTEGERS, dtype_of
 from npuc.arithmetic.kinds import Kind, Rounding, Scales
 from npuc.arithmetic.requantization import StageLimits
 
@@ -24,6 +24,7 @@ FixedOutput = tuple[str, str, float, int]
 """Op, storage, scale, zero point: `("softmax", "i8", 1 / 256, -128)`."""
 
 
+_INTEGERS = {*ACTIVATION_INTEGERS, *WEIGHT_INTEGERS}
 _NAMED: dict[str, type[StrEnum]] = {
     "activation_scales": Scales,
     "weight_scales": Scales,
@@ -37,10 +38,10 @@ class Scheme:
     """How a layer's tensors are represented and rescaled."""
 
     activation: str = "i8"
-    """Storage of activations: i8, ui8, i16, bf16, f16, f32, mx6 or mx9; those that are no integers use nothing below."""
+    """Activations: i8, ui8, i9 to i16, bf16, f16, f32, mx6 or mx9; those that are no integers use nothing below."""
     activation_scales: Scales = Scales.AFFINE
     weight: str = "i8"
-    """Storage of weights: i8, i4 or i16, ui8 with affine scales, or the same float type as activations."""
+    """Weights: i2 to i16, ui8 with affine scales, or the same float type as activations."""
     weight_scales: Scales = Scales.SYMMETRIC
     """Affine weights have one scale and one zero point a tensor."""
     per_channel: bool = True
@@ -153,14 +154,20 @@ class Scheme:
 
     @property
     def wide(self) -> bool:
-        """Whether the wider accumulator is the usual one: operands have 16 bits, and the requantization can follow."""
-        return "i16" in (self.activation, self.weight) and self.has_wide_sums
+        """Whether the wider accumulator is the usual one: operands have more than 8 bits, and the requantization can follow."""
+        more = any(dtype_of(name).bits > 8 for name in (self.activation, self.weight) if name in _INTEGERS)
+        return more and self.has_wide_sums
+
+    @property
+    def has_wide_activations(self) -> bool:
+        """Whether activations are integers of more than 8 bits."""
+        return self.activation in _INTEGERS and dtype_of(self.activation).bits > 8
 
     @property
     def has_wide_sums(self) -> bool:
         """Whether there is a wider accumulator; `double_rounding` has one for 16-bit activations only, as TFLite has."""
         return self.wide_sum_bits > 0 and (
-            self.requant is not Kind.DOUBLE_ROUNDING or self.activation == "i16"
+            self.requant is not Kind.DOUBLE_ROUNDING or self.has_wide_activations
         )
 
     @property

@@ -81,7 +81,7 @@ def refined_entries(
         before = scheme_of(owner) if hasattr(owner, "operands") else scheme
         name = value_name(x)
         eight = [
-            s is not None and s.activation != "i16" and s.activation_scales == "affine"
+            s is not None and not s.has_wide_activations and s.activation_scales == "affine"
             for s in (scheme, before)
         ]
         if not (all(eight) and x.has_one_use() and name in table and name in statistics):

@@ -406,7 +406,7 @@ def wide_tensors(graph: Graph, scheme_of: LayerSchemes) -> set[str]:
     return {
         name
         for op in graph.ops
-        if (scheme := scheme_of(op)) is not None and scheme.activation == "i16"
+        if (scheme := scheme_of(op)) is not None and scheme.has_wide_activations
         for name in result_names(op)
         if name and dtype_of(op.results[0].type).name == "f32"
     }

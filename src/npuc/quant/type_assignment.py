@@ -242,10 +242,10 @@ class TypeAssignment:
         least, most = dtype_of(scheme.activation).limits
         if is_within(low, high, constants) or widened_range(low, high, constants, most - least):
             return constants
-        wide = scheme.activation == "i16"
+        wide, bits = scheme.has_wide_activations, dtype_of(scheme.activation).bits
         remark = (
             f"the constants in '{name}' reach from {constants.min():g} to {constants.max():g} and are clipped to "
-            f"{low:.3g} to {high:.3g}, because {16 if wide else 8} bits for all of it would leave the rest too few steps: "
+            f"{low:.3g} to {high:.3g}, because {bits} bits for all of it would leave the rest too few steps: "
             f"{'' if wide else 'give it 16 bits, or '}keep it float"
         )
         if not is_pooled(value, constants, low) and remark not in self.remarks:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 from math import ceil, prod
 
-from npuc.arithmetic.dtypes import CODES, dtype_of
+from npuc.arithmetic.dtypes import TYPE_NAMES, dtype_of
 from npuc.arrays import ceil_div
 from npuc.program.instruction import TypedInstruction
 from npuc.program.instructions import (
@@ -39,7 +39,7 @@ from npuc.target import Target
 
 START = 16
 """Cycles from the start of an instruction of the matrix or vector engine to its first result."""
-_NAMES = {code: dtype_of(name).short for code, name in enumerate(CODES)}
+_NAMES = {code: dtype_of(name).short for code, name in TYPE_NAMES.items()}
 _PASSES = 4
 """How often the vector engine goes over the elements of a softmax, a norm or a resize."""
 _JOINS = {1: 1, 3: 4, 4: 5}

@@ -21,13 +21,14 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any, TypeVar
 
+from npuc.arithmetic.dtypes import TYPE_NAMES
 from npuc.errors import ScheduleError
 from npuc.files import read_short, write_atomically
 from npuc.format_versions import SCHEDULE_LISTING
 from npuc.program.instruction import Place, TypedInstruction
 from npuc.program.instructions import BY_NAME
 from npuc.program.isa import BY_NAME as TABLE
-from npuc.program.isa import DTYPES, KERNEL_NAME, KINDS, NONE, QUEUES, ROUNDINGS
+from npuc.program.isa import KERNEL_NAME, KINDS, NONE, QUEUES, ROUNDINGS
 from npuc.schedule.artifact import (
     BUFFER,
     BarrierStep,
@@ -51,7 +52,9 @@ from npuc.schedule.tiler import Choices
 _T = TypeVar("_T")
 _FIRST = "npuc schedule listing"
 _MAX_BYTES = 1 << 30
-_NAMES: dict[str, Sequence[str]] = {"kind": KINDS, "rounding": ROUNDINGS}
+_NAMES: dict[str, Mapping[int, str]] = {
+    name: dict(enumerate(names)) for name, names in (("kind", KINDS), ("rounding", ROUNDINGS))
+}
 """Fields whose numbers have names; so have those that end in `_dtype`."""
 _FLAGS = ("moved", "by_channels", "alone", "by_inputs")
 _TOKEN = re.compile(r'\s*(?:(#.*)|((?:[^\s"#]*=)?"(?:[^"\\]|\\.)*")|([^\s"]+))')
@@ -195,7 +198,7 @@ def _issued(core: CoreSchedule, step: Step, issued: Issued) -> str:
                 words.append(f"{name}={value:#x}")
         elif name == "kernel" and kinds[name].count == KERNEL_NAME:
             words.append(f"{name}={_text(bytes(value).rstrip(bytes(1)).decode('latin-1'))}")
-        elif (names := _names_of(name)) is not None and value < len(names):
+        elif (names := _names_of(name)) is not None and value in names:
             words.append(f"{name}={value}:{names[value]}")
         elif isinstance(value, tuple):
             if any(value):
@@ -208,8 +211,8 @@ def _issued(core: CoreSchedule, step: Step, issued: Issued) -> str:
     return " ".join(words) + ("  wait " + " ".join(waits) if waits else "")
 
 
-def _names_of(name: str) -> Sequence[str] | None:
-    return DTYPES if name.endswith("_dtype") else _NAMES.get(name)
+def _names_of(name: str) -> Mapping[int, str] | None:
+    return TYPE_NAMES if name.endswith("_dtype") else _NAMES.get(name)
 
 
 def _text(name: str) -> str:

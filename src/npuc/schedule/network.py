@@ -41,7 +41,7 @@ def tensor_of(value: Value) -> Tensor:
     kind = quant_of(value)
     dtype = dtype_of(value.type)
     scale, zero = (kind.scale, kind.zero_point) if kind is not None else (0.0, 0)
-    return Tensor(value_name(value), shape_of(value), dtype.name, dtype.itemsize, scale, zero)
+    return Tensor(value_name(value), shape_of(value), dtype.carrier.name, dtype.itemsize, scale, zero)
 
 
 def reason_against(op: TensorOp, graph: Graph) -> str | None:

@@ -15,7 +15,7 @@ from npuc.kernels.calls import status_words
 from npuc.native import library
 from npuc.plugin_code import fault_of
 from npuc.program import custom_kernels as kernels
-from npuc.program.isa import BY_OPCODE, DTYPES, RECORD
+from npuc.program.isa import BY_OPCODE, DTYPES, RECORD, WEIGHT_TYPES
 
 
 class RawError(ctypes.Structure):
@@ -145,7 +145,7 @@ class RawMachine(ctypes.Structure):
         ("dram_bytes", RawRate),
         ("shared_bytes", RawRate),
         ("bank_bytes", ctypes.c_int64),
-        ("rates", RawRate * (len(DTYPES) * len(DTYPES))),
+        ("rates", RawRate * (len(DTYPES) * WEIGHT_TYPES)),
         ("decoder_bytes", RawRate),
     )  # fmt: skip
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import lru_cache
 
-from npuc.arithmetic.dtypes import dtype_of
+from npuc.arithmetic.dtypes import TYPE_NAMES, dtype_of
 from npuc.arithmetic.machine import DEPTHWISE, HasMachine, Machine
-from npuc.program.isa import DTYPES
+from npuc.program.isa import DTYPES, WEIGHT_TYPES
 from npuc.sim.calls import RawMachine, RawRate
 
 START = 16
@@ -46,10 +46,10 @@ def _raw(machine: Machine) -> RawMachine:
         bank_bytes=BANK_BYTES,
         decoder_bytes=_rate(machine.decoder_bandwidth),
     )
-    names = [dtype_of(name).short for name in DTYPES]
-    for i, activation in enumerate(names):
-        for j, weight in enumerate(names):
-            raw.rates[i * len(names) + j] = _rate(machine.rate(activation, weight))
+    for i, activation in enumerate(DTYPES):
+        for code, weight in TYPE_NAMES.items():
+            rate = machine.rate(dtype_of(activation).short, dtype_of(weight).short)
+            raw.rates[i * WEIGHT_TYPES + code] = _rate(rate)
     return raw
 
 

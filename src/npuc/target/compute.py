@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from npuc.arithmetic.machine import MAX_CORES, MAX_LANES, checked_clock, checked_rate
+from npuc.arithmetic.machine import MAX_CORES, MAX_LANES, carried_types, checked_clock, checked_rate
 from npuc.target.base import ElementType, Part
 from npuc.target.frozen import FrozenMapping
 from npuc.target.units import Frequency, Rate
@@ -28,7 +28,8 @@ class MatrixArray(Part):
         ElementType, FrozenMapping[ElementType, Annotated[Rate, AfterValidator(checked_rate)]]
     ]
     """Activation type to weight type to the share of the array's multiplications done in a cycle: 1 is all of them,
-    1/4 a quarter. A pair that is not there cannot be multiplied."""
+    1/4 a quarter. A pair that is not there cannot be multiplied. Activations of 9 to 15 bits are elements of i16 in
+    instructions: where i16 has a rate, they have the same."""
     depthwise: Literal["idle_input_lanes", "full", "vector"] = "idle_input_lanes"
     """How a depthwise convolution fares: only one input lane of each output channel works (`idle_input_lanes`), all
     lanes find work (`full`), or the vector unit does it (`vector`)."""
@@ -40,8 +41,12 @@ class MatrixArray(Part):
 
     def rate(self, activation: str, weight: str) -> Fraction | None:
         """The rate of a pair of types, or None if the array cannot multiply them."""
-        rate: Fraction | None = self.rates.get(activation, {}).get(weight)
-        return rate
+        rates: list[Fraction] = [
+            self.rates[name][weight]
+            for name in carried_types(activation)
+            if name in self.rates and weight in self.rates[name]
+        ]
+        return rates[0] if rates else None
 
 
 class Compute(Part):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from npuc.arithmetic.dtypes import ACTIVATION_INTEGERS, SHORT
 from npuc.arithmetic.kinds import Kind, Scales
 from npuc.target.base import FLOATS, RANGES
 from npuc.target.expressions import FUNCTIONS, Expression
@@ -39,8 +40,9 @@ def _formats(target: Target) -> Contradictions:
                 yield (*path, element), f"the scales of {element} are {what}, not {', '.join(schemes)}"
             if element == "u8" and "affine" not in schemes and name == "weights":
                 yield (*path, element), "weights of type u8 are affine: without a zero point none is negative"
-    if "i4" in target.arithmetic.activations.formats:
-        yield ("arithmetic", "activations", "formats", "i4"), "i4 is a type of weights only"
+    for element in target.arithmetic.activations.formats:
+        if element not in FLOATS and SHORT[element].name not in ACTIVATION_INTEGERS:
+            yield ("arithmetic", "activations", "formats", element), f"{element} is a type of weights only"
 
 
 def _rates(target: Target) -> Contradictions:

@@ -7,6 +7,7 @@ reference machine whose local memory is as small as one likes, down to where a t
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -528,9 +529,29 @@ SIZES = (2 << 10, 4 << 10, 8 << 10, 12 << 10, 16 << 10, 24 << 10, 48 << 10, 96 <
 """Sizes of local memory."""
 
 
+def add_widths(data: dict[str, Any]) -> None:
+    """Give a machine weights of 2 to 16 bits, and activations of 8 to 16, in every step."""
+    weights, activations = (
+        data["arithmetic"]["weights"]["formats"],
+        data["arithmetic"]["activations"]["formats"],
+    )
+    rates = data["compute"]["array"]["rates"]
+    scales = ["symmetric", "power_of_two"]
+    for bits in range(2, 17):
+        weights.setdefault(f"i{bits}", scales)
+        if 8 < bits < 16:
+            activations.setdefault(f"i{bits}", scales)
+            rates.setdefault(f"i{bits}", dict(rates["i16"]))
+    for row in rates.values():
+        least = min(map(Fraction, row.values()))
+        for bits in range(2, 17):
+            row.setdefault(f"i{bits}", str(least if bits > 8 else row["i8"]))
+
+
 def machine(size: int, cores: int = 1, shared: int = 0) -> Target:
     """The reference machine with little local memory, and with more cores."""
     data = load_target("server-32t" if shared else "edge-4t").model_dump(mode="json")
+    add_widths(data)
     data["memory"]["local"]["size"] = size
     data["compute"]["cores"] = cores
     if shared:

@@ -44,7 +44,7 @@ class Values:
     @property
     def bits(self) -> int:
         """The bits of the type."""
-        return 8 * self.type.dtype.itemsize
+        return self.type.dtype.bits
 
     @cached_property
     def _bins(self) -> tuple[Array, Array, Array]:

@@ -225,7 +225,8 @@ def _weights(probe: Probe, layer: IntegerLayer, shift: Shift) -> WeightMeasure:
         random = _noise(probe, _disturbed(probe.graph, layer, weight, bias - shift.exact / shift.active)[0])
         moved = exact.astype(np.float64).reshape(-1) + shift.mean / shift.active
         shifted = _noise(probe, _disturbed(probe.graph, layer, layer.weight, moved)[0])
-    more = {"i4": "i8", "i8": "i16"}.get(layer.scheme.weight)
+    bits = dtype_of(layer.scheme.weight).bits
+    more = "i8" if bits < 8 else "i16" if bits < 16 and layer.scheme.weight != "ui8" else None
     return WeightMeasure(
         layer,
         layer.float_op.name.removeprefix("top."),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from npuc.ir import dtype_of
 from npuc.quant.analysis.finding import Finding, some
 from npuc.quant.analysis.measurements import Measurements, WeightMeasure
 
@@ -50,7 +51,7 @@ def _spread(weight: WeightMeasure, share: float) -> Finding | None:
 
 
 def _rounded(weight: WeightMeasure, share: float) -> Finding:
-    bits = 4 if weight.layer.scheme.weight == "i4" else 8 * weight.layer.integers.dtype.itemsize
+    bits = dtype_of(weight.layer.integer_op.weight.type).bits
     more = some([f"layers: {{{name}: {change}}}" for name, change in weight.wide.items()])
     return Finding(
         weight.name,

@@ -11,7 +11,7 @@ from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import scaling
 from npuc.arithmetic.tflite import narrowed, product, rounded_scaling
 from npuc.arrays import Array
-from npuc.ir import Value, dtype_of, npu, shape_of, top, value_name
+from npuc.ir import DType, Value, dtype_of, npu, shape_of, top, value_name
 from npuc.ir.dtypes import QuantType
 from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
@@ -42,6 +42,16 @@ def output_stage(
         raise NoIntegerForm(str(error)) from error
     columns = {"multiplier": stage.multiplier, "shift": stage.shift, "factor": stage.scale}
     return [None if c is None else context.weight(f"{name}/{what}", c) for what, c in columns.items()]
+
+
+def weight_type(integers: Array, scheme: Scheme) -> DType:
+    """The element type of integer weights: the scheme's, unless a model brought integers of its own type."""
+    own, wanted = dtype_of(integers.dtype), dtype_of(scheme.weight)
+    if wanted.numpy != integers.dtype or wanted == own:
+        return own
+    least, most = wanted.limits
+    fits = not integers.size or (least <= integers.min() and integers.max() <= most)
+    return wanted if fits else own
 
 
 def require_room(weight: Array, zero: int, bias: Array | None, x: QuantType, axis: int, bits: int) -> None:
@@ -101,7 +111,7 @@ def _linear(
     result: Value = context.emit(
         kind,
         context.integer(source),
-        context.weight(f"{name}/weight", integers),
+        context.weight(f"{name}/weight", integers, dtype=weight_type(integers, scheme)),
         None if bias is None else context.weight(f"{name}/bias", bias),
         *stage,
         context.weight(f"{name}/weight_scale", scales.astype(np.float32)),

@@ -49,6 +49,8 @@ def table(op: TopOp, context: LoweringContext) -> Value:
 def _table(op: TopOp, context: LoweringContext) -> Value:
     x, y = context.type_of(op.operands[0]), context.type_of(op.results[0])
     scheme = context.scheme(op)
+    if x.dtype.itemsize == 2 and x.dtype.name != "i16":
+        x = _stretched(x)
     codes = table_codes(x, scheme, FUNCTIONS[type(op)].continuous)
     if x.dtype.itemsize != y.dtype.itemsize:
         raise NoIntegerForm(f"its operand is {x.dtype.name} and its result {y.dtype.name}")
@@ -62,7 +64,7 @@ def _table(op: TopOp, context: LoweringContext) -> Value:
     name = value_name(op.results[0])
     looked_up: Value = context.emit(
         npu.Table,
-        context.integer(op.operands[0]),
+        context.integer(op.operands[0], x),
         context.weight(f"{name}/table", entries),
         to=y,
         function=function,
@@ -70,6 +72,16 @@ def _table(op: TopOp, context: LoweringContext) -> Value:
         loc=op.location,
     ).y
     return looked_up
+
+
+def _stretched(x: QuantType) -> QuantType:
+    """The same range on all of 16 bits, so that all entries of a table serve it.
+
+    >>> _stretched(QuantType.of("i12", 0.5, -3)).scale, _stretched(QuantType.of("i12", 0.5, -3)).zero_point
+    (0.03125, -48)
+    """
+    more = 1 << (16 - x.dtype.bits)
+    return QuantType.of("i16", x.scale / more, x.zero_point * more)
 
 
 @lowers(top.Relu, top.Clip)

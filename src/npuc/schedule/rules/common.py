@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.arithmetic.dtypes import CODES, dtype_of
+from npuc.arithmetic.dtypes import TYPE_NAMES, dtype_of
 from npuc.arithmetic.kinds import Kind
 from npuc.arrays import Array
 from npuc.ir import Graph
@@ -21,7 +21,7 @@ from npuc.program.instructions import Copy, Result, Second, Source, Stage
 from npuc.schedule.constants import NO_CONSTANTS, Constants
 from npuc.schedule.layers import InstructionTemplate, Place, Rows, Tensor
 
-DTYPES = {name: code for code, name in enumerate(CODES)}
+DTYPES = {name: code for code, name in TYPE_NAMES.items()}
 """Codes of element types, as the instruction set has them."""
 LIMITS = {name: dtype_of(name).limits for name in ("i8", "ui8", "i16")}
 """The least and the greatest number of each type of activations."""
@@ -167,7 +167,9 @@ def requantization_of_operands(op: Any, graph: Graph) -> Requantization:
 
 
 def _requantization(op: Any, parameters: Mapping[str, Array]) -> Requantization:
-    return Requantization(op.kind, Constants(parameters), op.to.dtype.name, op.to.zero_point, op.lo, op.hi)
+    return Requantization(
+        op.kind, Constants(parameters), op.to.dtype.carrier.name, op.to.zero_point, op.lo, op.hi
+    )
 
 
 def window_rows(rows: Rows, size: int, kernel: int, stride: int, dilation: int, pad: int) -> Rows:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.dtypes import PACKED_BASE, pack_integers
 from npuc.arithmetic.kinds import Kind
 from npuc.arrays import Array
 from npuc.ir import Graph, dtype_of, npu
@@ -43,11 +44,8 @@ class Weights:
     wide: bool
     """Whether its sums may leave 32 bits."""
     requantization: OutputStage
-
-    @cached_property
-    def dtype(self) -> str:
-        """The element type of the weights."""
-        return dtype_of(self.arrays["weight"].dtype).name
+    dtype: str
+    """The element type of the weights."""
 
     @cached_property
     def _layouts(self) -> dict[Rows, tuple[dict[str, int], int]]:
@@ -57,12 +55,18 @@ class Weights:
         """Those of some output channels."""
         part = slice(*channels) if channels[1] else slice(None)
         weight = self.arrays["weight"][part]
-        arrays = {"weight": nibbles(weight) if self.dtype == "i4" else weight}
+        arrays = {"weight": self._stored(weight)}
         if "bias" in self.arrays:
             arrays["bias"] = self.arrays["bias"][part]
         for name, array in self.requantization.parameters.items():
             arrays[name] = array[part] if array.size > 1 else array
         return Constants(arrays)
+
+    def _stored(self, weight: Array) -> Array:
+        """Weights as they lie in memory: packed, if they have fewer bits than their elements."""
+        kind = dtype_of(self.dtype)
+        packed = kind.code == DTYPES["i4"] or (kind.code or 0) >= PACKED_BASE
+        return pack_integers(weight, kind.bits) if packed else weight
 
     def places(self, channels: Rows) -> tuple[dict[str, int], int]:
         """Where those lie, and the bytes of all."""
@@ -75,7 +79,7 @@ class Weights:
         """Those of some input channels: the last part is requantized, the others leave their sums."""
         every = self.arrays["weight"]
         weight = np.ascontiguousarray(every[:, slice(*inputs)])
-        arrays = {"weight": nibbles(weight) if self.dtype == "i4" else weight}
+        arrays = {"weight": self._stored(weight)}
         if "bias" in self.arrays and inputs[0] == 0:
             arrays["bias"] = self.arrays["bias"]
         last = inputs[1] == every.shape[1]
@@ -173,8 +177,14 @@ def weights_of(op: Any, graph: Graph, weight: Array) -> Weights:
     if isinstance(op, npu.FloatLinear):
         bias = graph.constant(op.bias)
         biases = {} if bias is None else {"bias": bias.astype("<f4")}
-        return Weights(Constants({"weight": weight, **biases}), 0, False, float_output_of(op))
-    kind = quant_of(op.weight)
+        return Weights(
+            Constants({"weight": weight, **biases}),
+            0,
+            False,
+            float_output_of(op),
+            dtype_of(weight.dtype).name,
+        )
+    kind, dtype = quant_of(op.weight), dtype_of(op.weight.type).name
     # A constant that is an activation has its zero point in its type.
     zero_point = op.weight_zero_point if kind is None else kind.zero_point
     bias = graph.constant(op.bias)
@@ -182,13 +192,13 @@ def weights_of(op: Any, graph: Graph, weight: Array) -> Weights:
     arrays = {"weight": weight}
     if bias is not None:
         arrays["bias"] = bias.astype("<i8" if wide else "<i4")
-    return Weights(Constants(arrays), zero_point, wide, requantization_of_operands(op, graph))
+    return Weights(Constants(arrays), zero_point, wide, requantization_of_operands(op, graph), dtype)
 
 
 def _is_wide(op: Any, weight: Array, zero_point: int, bias: Array | None) -> bool:
     """Whether a sum could leave 32 bits: the same proof as the kernels' own."""
     kind = quantized(op.x)
-    least, most = kind.dtype.limits
+    least, most = kind.dtype.carrier.limits
     largest = max(most - kind.zero_point, kind.zero_point - least)
     low, high = dtype_of(weight.dtype).limits
     each = max(high - zero_point, zero_point - low) * largest
@@ -199,11 +209,3 @@ def _is_wide(op: Any, weight: Array, zero_point: int, bias: Array | None) -> boo
     sums = np.abs(centred).reshape(centred.shape[0], -1).sum(1) * largest
     worst = sums + (np.abs(bias.astype(np.int64)) if bias is not None else 0)
     return bool((worst >= 2**31).any())
-
-
-def nibbles(weight: Array) -> Array:
-    """Weights of 4 bits, two to a byte."""
-    flat = weight.astype(np.int8).reshape(-1).view(np.uint8) & 15
-    flat = np.append(flat, np.zeros(flat.size % 2, np.uint8))
-    packed: Array = flat[0::2] | flat[1::2] << 4
-    return packed
