@@ -52,7 +52,7 @@ static const rule RULES[] = {
     {10, RULE_CHOICE, 55, 2}, /* coupled */
     {10, RULE_CHOICE, 56, 2}, /* peephole */
     {10, RULE_CHOICE, 57, 16}, /* cell_bits */
-    {10, RULE_CHOICE, 58, 9}, /* w_dtype */
+    {10, RULE_CHOICE, 58, 48}, /* w_dtype */
     {10, RULE_ADDRESS, 64, 0}, /* constants */
     {10, RULE_ADDRESS, 68, 0}, /* first_h */
     {10, RULE_ADDRESS, 72, 0}, /* first_state */

@@ -368,6 +368,7 @@ def quantize_network(
     `ranges` is a calibration table, or a mapping from tensor names to (min, max).
     """
     from npuc.quant import quantize
+    from npuc.quant.activation_forms import with_activation_forms
     from npuc.quant.config import QuantizationConfig
     from npuc.quant.from_target import scheme_for
     from npuc.quant.overflow import within_f16
@@ -397,9 +398,10 @@ def quantize_network(
             integers.notes = [*integers.notes, *rewritten.notes]
         outcome = _outcome(network.graph, integers, scheme_of, target, types)
         return Quantized(integers, network.graph, scheme_of, outcome, own_arithmetic=words)
+    graph, forms = with_activation_forms(graph, config, target)
     scheme_of, notes = within_f16(graph, schemes_of(graph, config, target), ranges, target)
     integers = quantize(graph, ranges, scheme_of)
-    integers.notes = [*integers.notes, *notes]
+    integers.notes = [*integers.notes, *forms, *notes]
     outcome = _outcome(graph, integers, scheme_of, target)
     return Quantized(
         integers, graph, scheme_of, outcome, crowded=_crowded(graph, integers, ranges, scheme_of, target)
@@ -511,14 +513,18 @@ def ranges_from(
     warn: Callable[[str], None] | None = None,
     step: Callable[[], None] | None = None,
 ) -> CalibrationTable:
-    """Calibrate for the given schemes: tensors of i16 and f16, and those with inserted constants, keep their full range."""
+    """Calibrate for the given schemes.
+
+    Tensors of more than 8 bits and of f16, and those with inserted constants, keep their full range.
+    """
     from npuc.calib.calibration import DEFAULT_METHOD, calibrate
     from npuc.quant.inserted import tensors_with_chosen_constants
 
     wide = dict.fromkeys(tensors_with_chosen_constants(graph), "max") | {
         name: "max"
         for op in graph.ops
-        if (scheme := scheme_of(op)) is not None and scheme.activation in ("i16", "f16")
+        if (scheme := scheme_of(op)) is not None
+        and (scheme.has_wide_activations or scheme.activation == "f16")
         for name in result_names(op)
         if name and dtype_of(op.results[0].type).name == "f32"
     }
@@ -563,11 +569,14 @@ def quantize_on_data(
     from npuc.calib.ranges import observer_options
     from npuc.ir.target_rewrites import rewritten_for
     from npuc.quant.accuracy import accuracy_of
+    from npuc.quant.activation_forms import cost_of_forms, with_activation_forms
     from npuc.quant.ladder.fallback import fallback, needs_fallback
     from npuc.quant.tuning import KEPT, METHODS, PLAIN, tune, with_wide_tail
 
     note = warn or (lambda text: None)
     graph = graph if target is None else rewritten_for(graph, target, "float")
+    original = graph
+    graph, forms = with_activation_forms(graph, config, target)
     scheme_of = plain_of = schemes_of(graph, config, target)
     configured = {result_names(op)[0] for op in graph.ops if op.results and scheme_of(op) is not None}
     stated = config is not None and "scheme" in config.model_fields_set
@@ -594,6 +603,7 @@ def quantize_on_data(
         steps_applied: bool = False,
     ) -> tuple[Quantized, CalibrationTable]:
         """The finished network with its outcome and accuracy."""
+        integers.notes = [*integers.notes, *forms]
         quantized = Quantized(
             integers,
             source,
@@ -613,6 +623,8 @@ def quantize_on_data(
         from npuc.target import load_target
 
         samples = kept_samples(graph, source, strict=strict, warn=warn, step=step)
+        if forms:
+            forms = (*forms, cost_of_forms(original, graph, samples, threads))
         cost_model = TargetCostModel(target or load_target(REFERENCE))
         context = QuantizationContext(
             graph, samples, scheme_of, methods, threads, ladder.device, target=target, cost_model=cost_model
@@ -629,6 +641,8 @@ def quantize_on_data(
     statistics = collect(
         graph, source, options=recorded, threads=threads, strict=strict, warn=warn, step=step, seen=kept.keep
     )
+    if forms:
+        forms = (*forms, cost_of_forms(original, graph, kept.first, threads))
     done = tune(
         graph,
         statistics,

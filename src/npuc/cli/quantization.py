@@ -109,6 +109,14 @@ Only = Annotated[
         "alone are quantized and the target has bf16 or f16, otherwise on the CPU.",
     ),
 ]
+ActivationForms = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORM,...",
+        help="Hardware forms of activations: hard-sigmoid, hard-swish, relu6-to-relu, leaky-26-256, or none; without it those "
+        "that the target states. They change what the network computes, and what that costs is reported.",
+    ),
+]
 KeepFloat = Annotated[
     str | None,
     typer.Option(metavar="L1,L2", help="Layers to keep in float; * and ? match any characters."),
@@ -158,6 +166,7 @@ class SchemeOptions(CommandOptions):
     config: Config = None
     keep_float: KeepFloat = None
     first_last: FirstLast = None
+    activation_forms: ActivationForms = None
 
 
 class QuantizationRequest(SchemeOptions, RangeOptions, RangeSources):
@@ -237,6 +246,9 @@ class QuantizationRequest(SchemeOptions, RangeOptions, RangeSources):
             changes |= parse_options([f"classes={self.only}"])
         if changes:
             config = config.with_options(changes)
+        if self.activation_forms is not None:
+            forms = () if self.activation_forms == "none" else options.names(self.activation_forms)
+            config = config.model_copy(update={"activation_forms": forms})
         if self.first_last is not None:
             config = config.with_layers(first_and_last(graph), self.first_last)
         return config.with_layers((*options.names(self.keep_float), *self.floats), "float")

@@ -29,6 +29,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from npuc.arithmetic.dtypes import ACTIVATION_INTEGERS, WEIGHT_INTEGERS
 from npuc.arithmetic.kinds import Kind, Rounding, Scales
 from npuc.errors import QuantizationError, UsageError
 from npuc.files import read_short
@@ -46,9 +47,9 @@ from npuc.quant.weight_ranges import WEIGHT_METHODS, parse_weight_method
 Level = str | dict[str, Any]
 _MAX_BYTES = 1 << 20
 _CHOICES: dict[str, Sequence[Any]] = {
-    "activation": ("i8", "ui8", "i16", *FLOATS, *BLOCKS),
+    "activation": (*ACTIVATION_INTEGERS, *FLOATS, *BLOCKS),
     "activation_scales": (Scales.AFFINE, Scales.SYMMETRIC, Scales.POWER_OF_TWO),
-    "weight": ("i8", "i4", "i16", "ui8", *FLOATS, *BLOCKS),
+    "weight": (*WEIGHT_INTEGERS, "ui8", *FLOATS, *BLOCKS),
     "weight_scales": (Scales.SYMMETRIC, Scales.POWER_OF_TWO, Scales.AFFINE),
     "per_channel": (True, False),
     "narrow_weights": (True, False),
@@ -95,6 +96,8 @@ class QuantizationConfig(BaseModel):
     """By the name of a layer, a tensor or a node of the original network; `*` and `?` match any characters. The name of a
     network input selects the layers that read it, because they determine its type."""
     ladder: LadderConfig = LadderConfig()
+    activation_forms: tuple[str, ...] | None = None
+    """Hardware forms of activations (the pass `hardware-activations`); those of the target if absent, none if empty."""
     widen: bool = True
     """Whether 16 bits may be used where 8 are not enough; only if no scheme is stated."""
 

@@ -92,4 +92,5 @@ def _limits(target: Target) -> dict[str, Any]:
             for op, rewrite in limits.rewrites.items()
         },
         "fused": {op: sorted(names) for op, names in limits.fused.items()},
+        **({"activation_forms": sorted(limits.activation_forms)} if limits.activation_forms else {}),
     }

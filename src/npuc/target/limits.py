@@ -11,7 +11,7 @@ Rules have names, so that a target that extends this one can change one of them,
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, StringConstraints
 
@@ -20,7 +20,7 @@ from npuc.target.base import Part, Sentence
 from npuc.target.expressions import Expression, parse_expression
 from npuc.target.frozen import FrozenDict, FrozenMapping
 from npuc.target.units import Rate
-from npuc.target.vocabulary import ACTIVATIONS, OP_KINDS, nearest
+from npuc.target.vocabulary import ACTIVATION_FORMS, ACTIVATIONS, OP_KINDS, nearest
 
 
 def _expression(value: Any) -> Expression:
@@ -46,6 +46,10 @@ def _activation(value: Any) -> Any:
     return value
 
 
+if TYPE_CHECKING:
+    ActivationForm = str
+else:  # the names come from the vocabulary, which a type checker cannot read
+    ActivationForm = Literal[ACTIVATION_FORMS]
 OpKind = Annotated[str, BeforeValidator(_kind)]
 Activation = Annotated[str, BeforeValidator(_activation)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
@@ -87,3 +91,5 @@ class Limits(Part):
         default_factory=FrozenDict
     )
     """Op kind to the activations that its output stage can have; an op kind that is not here can have any."""
+    activation_forms: Annotated[tuple[ActivationForm, ...], Field(strict=False)] = ()
+    """Activations that the machine computes in another form: networks are changed so before they are quantized, with a note."""

@@ -226,6 +226,8 @@ MACHINE = MappingProxyType(
 )
 """Figures of the machine that every expression may use."""
 
+ACTIVATION_FORMS = ("hard-sigmoid", "hard-swish", "relu6-to-relu", "leaky-26-256")
+"""Forms of activations that hardware has in the place of others (the pass `hardware-activations`)."""
 ACTIVATIONS = (
     "relu",
     "relu6",
