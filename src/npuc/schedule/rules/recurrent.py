@@ -144,7 +144,9 @@ def constant_block(p: RecurrentParameters, weight_type: str) -> Array:
         *(array.astype("<i4") for array in (p.multiplier_c, p.multiplier_p, p.shift_p) if array is not None),
         p.tables.astype("<i2"),
         *([] if p.peephole is None else [p.peephole.astype("<i2")]),
-        pack_integers(weights, 4) if weight_type == "i4" else weights.astype({"i8": "i1", "i16": "<i2"}[weight_type]),
+        pack_integers(weights, 4)
+        if weight_type == "i4"
+        else weights.astype({"i8": "i1", "i16": "<i2"}[weight_type]),
     ]
     return np.concatenate([np.ascontiguousarray(part).view(np.uint8).reshape(-1) for part in parts])
 
