@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 from math import ceil, prod
 
-from npuc.arithmetic.dtypes import TYPE_NAMES, dtype_of
+from npuc.arithmetic.dtypes import CODES, TYPE_NAMES, dtype_of
 from npuc.arrays import ceil_div
 from npuc.program.instruction import TypedInstruction
 from npuc.program.instructions import (
