@@ -77,6 +77,16 @@ def test_random_networks_give_the_same_bits(first: int) -> None:
     assert compiled >= 0.8 * 2 * PORTION
 
 
+@pytest.mark.parametrize("scheme", INTEGER)
+def test_lengths_of_channels_in_every_arithmetic(scheme: str) -> None:
+    graph = Graph.empty([("x", tensor_type((1, 100, 7, 2), "f32"))])
+    op = top.L2Norm.make(graph.inputs[0].value, axis=1, name="y")
+    graph.block.add_op(op)
+    graph.set_outputs([("y", op.y)])
+    made = quantize(graph, dict.fromkeys("xy", (-1.0, 1.0)), SCHEMES[scheme])
+    assert check(made, machine(512 << 10), 0) is not None
+
+
 def residual(graph: Graph) -> dict[str, tuple[float, float]]:
     """Two convolutions around which their operand goes, a pool, and an output in the middle; ranges."""
     random = np.random.default_rng(5)

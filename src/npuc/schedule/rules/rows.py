@@ -244,6 +244,8 @@ class NormOp(RowwiseOp):
     """The entry of row r and column c, by (m, f, d): r % m * f + c // d."""
     lo: int
     hi: int
+    form: int
+    """As the instruction has it: 0 the general one, 1 TFLite's L2 of 8 bits, which has no tables."""
 
     def instruction(self, x: Source, y: Result, places: Mapping[str, int], rows: int) -> Norm:
         """The instruction of so many rows."""
@@ -251,13 +253,13 @@ class NormOp(RowwiseOp):
             source=x,
             rows=rows,
             width=self.width,
-            form=0,
+            form=self.form,
             center=int(self.center),
             epsilon=self.epsilon,
             row_modulus=self.entry[0],
             row_factor=self.entry[1],
             column_divisor=self.entry[2],
-            entries=self.tables["gain"].size,
+            entries=self.tables["gain"].size if self.tables else 0,
             gain=constant(places, "gain"),
             bias=constant(places, "bias"),
             shift=self.shift,
@@ -360,8 +362,11 @@ def norm(op: Any, graph: Graph, tensor: Tensors) -> Layer:
         computed = FloatNormOp(*where, tables, rows.width, center, op.mode == "l2", op.epsilon, rows.entry)
     else:
         shift, epsilon, width = op.parameters
-        tables = Constants({"gain": gain.astype("<i4"), "bias": bias.astype("<i8")})
-        computed = NormOp(*where, tables, op.kind, width, center, epsilon, shift, rows.entry, op.lo, op.hi)
+        form = int(op.mode == "l2" and op.kind is Kind.DOUBLE_ROUNDING and x.itemsize == 1)
+        arrays = {} if form else {"gain": gain.astype("<i4"), "bias": bias.astype("<i8")}
+        computed = NormOp(
+            *where, Constants(arrays), op.kind, width, center, epsilon, shift, rows.entry, op.lo, op.hi, form
+        )
     return Layer(y.name, "norm", (x,), (y,), computed, source=op)
 
 
