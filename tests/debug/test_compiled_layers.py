@@ -110,7 +110,8 @@ def test_every_tensor_of_random_networks_is_seen(tmp_path: Path) -> None:
             assert (ours.scale, ours.zero_point) == (other.scale, other.zero_point)
             assert same(ours, other), f"seed {seed}, '{name}'"
         fused = [expected[name].kind for name in expected if name not in found]
-        assert set(fused) <= {"npu.conv", "npu.deconv", "npu.matmul"}
+        # Of a top-k, what nobody reads is not made.
+        assert set(fused) <= {"npu.conv", "npu.deconv", "npu.matmul", "top.topk"}
         for one in layers.info.tensors:
             ways["places"] += bool(one.places)
             ways["blocks"] += any(place.segment >= 0 for place in one.places)
