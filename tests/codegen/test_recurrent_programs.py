@@ -13,13 +13,18 @@ from npuc.arrays import Array
 from npuc.codegen.compile_model import Compilation, CompileOptions, compile_program
 from npuc.deploy.c import export_c
 from npuc.engine import FloatEngine, IntegerEngine
+from npuc.flow import network_to_quantize, quantize_network
+from npuc.frontend.options import ImportOptions
 from npuc.ir import Graph
-from npuc.partition import to_keep_float
+from npuc.partition import partition, to_keep_float
 from npuc.program.file import load_compiled, save_compiled
+from npuc.program.instruction import decode
 from npuc.program.isa import BY_NAME
 from npuc.program.model import CpuSubgraph, NpuSubgraph
 from npuc.quant import SCHEMES, quantize
 from npuc.runtime import Runner
+from npuc.schedule.cost import Costs
+from npuc.sim.cycles import costs
 from npuc.target import load_target
 from support.networks.backend import SIZES, machine, recurrent_step
 from support.networks.backend import network as random_network
@@ -131,6 +136,12 @@ def test_instructions_have_the_bits_of_graph_mode(cell: str, scheme: str, option
     assert not any(isinstance(part, CpuSubgraph) for part in compilation.model.subgraphs)
     directions = 2 if options.get("direction") == "bidirectional" else 1
     assert opcodes(compilation).count(BY_NAME["recurrent"].opcode) == directions
+    for subgraph in compilation.model.subgraphs:
+        if isinstance(subgraph, NpuSubgraph):
+            (stream,) = subgraph.streams
+            for record, cycles in zip(stream, costs(compilation.model, stream), strict=True):
+                if record[0] == BY_NAME["recurrent"].opcode:
+                    assert cycles == Costs(EDGE).cycles(decode(record.tobytes())[1])
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
@@ -180,6 +191,14 @@ def test_a_long_sequence_is_one_instruction_and_near_float(cell: str) -> None:
             for name, value in expected.items():
                 error = np.square(value - ours[name]).sum() / np.square(value).sum()
                 assert error < 10**-2.8, name
+
+
+def test_an_lstm_that_a_file_has_step_by_step_is_wholly_on_the_npu(shared: Path) -> None:
+    options = ImportOptions(inputs=("Mfcc",), input_shapes={"Mfcc": (1, 25, 10)})
+    graph = network_to_quantize(shared / "models/tensorflow/lstm_s.pb", options)
+    ranges = dict.fromkeys([*graph.tensor_names(), "Mfcc"], (-4.0, 4.0))
+    integers = quantize_network(graph, ranges, target=EDGE).graph
+    assert {part.device for part in partition(integers, EDGE).parts} == {"npu", "convert"}
 
 
 def test_a_layer_that_local_memory_cannot_hold_stays_float() -> None:
