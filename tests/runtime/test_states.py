@@ -165,7 +165,7 @@ def test_what_is_no_state_is_refused(texts: list[str], words: str) -> None:
         set_states(network("gru", CHUNK), parse_states(texts))
 
 
-def test_the_command_line_compiles_a_stream(tmp_path: Path) -> None:
+def test_the_command_line_compiles_a_stream(tmp_path: Path, capsys: Any) -> None:
     save_graph(network("lstm", CHUNK), tmp_path / "m.mlir")
     base = [str(tmp_path / "m.mlir"), "--random", "--state", "h=h_out", "--state", "c=c_out", "-q"]
     assert run_command(["compile", *base, "--target", "edge-4t", "-o", str(tmp_path / "a.npu")]) == 0
@@ -174,6 +174,8 @@ def test_the_command_line_compiles_a_stream(tmp_path: Path) -> None:
     assert run_command(["compile", *integer]) == 0
     for name in ("a.npu", "b.npu"):
         assert [state.input for state in load_compiled(tmp_path / name).states] == ["h", "c"]
+    assert run_command(["objdump", str(tmp_path / "a.npu"), "--no-instructions"]) == 0
+    assert "input, from 'h_out' of the run before" in capsys.readouterr().out
 
 
 class CModel:

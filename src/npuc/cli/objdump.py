@@ -180,6 +180,7 @@ def _json(
         "segments": [asdict(segment) for segment in model.segments],
         "tensors": [asdict(tensor) for tensor in model.tensors],
         "inputs": model.inputs,
+        "states": {state.input: state.output for state in model.states},
         "outputs": model.outputs,
         "subgraphs": [
             {"device": _DEVICES[type(subgraph).__name__], **_plain(subgraph)} for subgraph in model.subgraphs

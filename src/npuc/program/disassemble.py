@@ -302,6 +302,9 @@ def memory_rows(model: CompiledModel) -> list[list[str]]:
 def tensor_rows(model: CompiledModel) -> list[list[str]]:
     """The tensors as cells of a table."""
     roles = dict.fromkeys(model.outputs, "output") | dict.fromkeys(model.inputs, "input")
+    roles |= {
+        state.input: f"input, from '{printable(state.output)}' of the run before" for state in model.states
+    }
     return [
         [
             printable(tensor.name),
