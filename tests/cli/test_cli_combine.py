@@ -76,3 +76,25 @@ def test_mistakes(npuc: Any, program: Path) -> None:
         assert done.status == 2 and words in done.err, done.err
     assert npuc("combine", "both.npu", "third=digits2.npu", "-o", "x.npu").status == 0
     assert list(load_entries("x.npu")) == ["digits1", "pair", "third"]
+
+
+def test_entries_that_could_share_more_are_told_how(npuc: Any, root: Path, here: Path) -> None:
+    digits = root / "examples/digits.onnx"
+    for seed in (1, 2):
+        done = npuc(
+            "compile",
+            digits,
+            "--target",
+            "edge-1t",
+            "--random",
+            "--seed",
+            seed,
+            "-O0",
+            "-q",
+            "-o",
+            f"s{seed}.npu",
+        )
+        assert done.status == 0, done.err
+    done = npuc("combine", "s1.npu", "s2.npu", "-o", "both.npu")
+    assert done.status == 0 and "entry s2 has the layers of the first and little of its weights" in done.err
+    assert "little of its weights" not in npuc("combine", "a=s1.npu", "b=s1.npu", "-o", "same.npu").err

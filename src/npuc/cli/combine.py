@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from npuc.program.model import CompiledModel
 
 
+_LITTLE = 0.9
+"""An entry of the same layers that shares less than this of its weights could share more."""
+
+
 class CombineCommand(CommandOptions):
     """The command line of `npuc combine`."""
 
@@ -73,6 +77,13 @@ def command(args: CombineCommand) -> None:
     )
     printer.say()
     printer.say(f"{len(models)} entries -> {args.output}: weights {size(weights)}, {size(alone)} apart")
+    (_, first), *others = models.items()
+    for name, model in others:
+        if model.layers == first.layers and combined.shared[name] < _LITTLE * model.weights.size:
+            printer.note(
+                f"entry {name} has the layers of the first and little of its weights: compile both with one calibration table "
+                "(--table), and with the same choices of the schedule (docs/file-format.md, Entries)"
+            )
     printer.result(
         {
             "entries": {name: {"shared": combined.shared[name]} for name in models},
