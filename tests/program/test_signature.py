@@ -75,7 +75,7 @@ def test_a_change_with_right_checksums_is_found(
     table = len(data) - checksums.size_for(len(data) - 64)
     rng = np.random.default_rng(3)
     accepted = 0
-    for place in rng.integers(0, table, 200).tolist():
+    for place in rng.integers(0, table, 60).tolist():
         changed = bytearray(data)
         changed[place] ^= 1 << int(rng.integers(8))
         (tmp_path / "changed.npu").write_bytes(sealed(changed))
@@ -87,7 +87,7 @@ def test_a_change_with_right_checksums_is_found(
         with pytest.raises(NpucError) as refusal:
             load_compiled(tmp_path / "changed.npu", key=keys[1])
         assert refusal.value.code in ("E102", "E105")
-    assert accepted > 20  # without the key, many changes pass
+    assert accepted > 6  # without the key, many changes pass
 
 
 def test_the_weights_are_signed_too(keys: tuple[Path, Path], tmp_path: Path) -> None:
