@@ -132,6 +132,8 @@ static const rule RULES[] = {
     {30, RULE_ADDRESS, 68, 0}, /* shift */
     {38, RULE_ADDRESS, 24, 0}, /* x */
     {38, RULE_CHOICE, 28, 9}, /* x_dtype */
+    {38, RULE_CHOICE, 36, 2}, /* places */
+    {38, RULE_CHOICE, 37, 2}, /* largest */
     {38, RULE_ADDRESS, 56, 0}, /* y */
     {38, RULE_CHOICE, 60, 9}, /* y_dtype */
     {31, RULE_ADDRESS, 24, 0}, /* x */

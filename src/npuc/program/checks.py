@@ -38,7 +38,7 @@ CHOICES = {
     **dict.fromkeys(
         ("wide", "transposed", "transposed_b", "subtract", "larger", "include_pad", "last", "center"), 2
     ),
-    **dict.fromkeys(("reverse", "linear_before_reset", "coupled", "peephole"), 2),
+    **dict.fromkeys(("reverse", "linear_before_reset", "coupled", "peephole", "places", "largest"), 2),
     "mode": 6,
     "form": 4,
     "gates": 5,
