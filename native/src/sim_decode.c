@@ -62,7 +62,7 @@ npuc_status npuc_sim_at(npuc_sim_error *error, npuc_status status, int32_t core,
 
 int64_t npuc_sim_size(int32_t dtype)
 {
-    static const int8_t sizes[NPUC_SIM_TYPES] = {1, 1, 2, 4, 0, 4, 2, 2, 8};
+    static const int8_t sizes[NPUC_SIM_TYPES] = {1, 1, 2, 4, 0, 4, 2, 2, 8, 0, 0};
     return dtype >= 0 && dtype < NPUC_SIM_TYPES ? sizes[dtype] : 0;
 }
 
@@ -223,6 +223,20 @@ static npuc_status transfer(npuc_decoded *d, const npuc_i_load *r, int store)
     return finish(d);
 }
 
+/* Packed images and weights: bytes, of which rows of channels are whole blocks. */
+static npuc_status packed_operands(npuc_decoded *d, const npuc_i_conv *r)
+{
+    int32_t relu;
+    float limit;
+    const int64_t pixels[] = {r->n, r->h, r->w, npuc_block_bytes(r->x_dtype, r->c)};
+    const int64_t weights[] = {r->out_c, r->kernel[0], r->kernel[1], npuc_block_bytes(r->x_dtype, r->c)};
+    if (r->w_dtype != r->x_dtype || !npuc_is_float(r->y_dtype) || r->groups != 1 || r->transposed)
+        return npuc_sim_fail(d->error, "blocks of one type make floats, in convolutions of one group");
+    if (!npuc_float_limits(r->lo, r->hi, &relu, &limit)) return npuc_sim_fail(d->error, "an output range of floats that is no relu");
+    TRY(dense(d, "x", r->x, product(4, pixels), 1, 0));
+    return dense(d, "weight", r->weight, product(4, weights), 1, 0);
+}
+
 static npuc_status conv(npuc_decoded *d)
 {
     const npuc_i_conv *r = &d->record.conv;
@@ -233,19 +247,23 @@ static npuc_status conv(npuc_decoded *d)
         return npuc_sim_fail(d->error, "%u and %u channels do not divide into %u groups", r->c, r->out_c, r->groups);
     if (r->wide > 1 || r->transposed > 1) return npuc_sim_fail(d->error, "wide and transposed are 0 or 1");
     if (r->y_stride < r->out_c) return npuc_sim_fail(d->error, "y_stride %u is less than out_c %u", r->y_stride, r->out_c);
-    TRY(one_arithmetic(d, r->x_dtype, r->w_dtype, r->y_dtype, r->lo, r->hi));
+    const int block = npuc_is_block(r->x_dtype);
+    if (!block) TRY(one_arithmetic(d, r->x_dtype, r->w_dtype, r->y_dtype, r->lo, r->hi));
     if (!npuc_is_float(r->y_dtype) && (r->y_dtype > NPUC_I32 || sums > NPUC_I32))
         return npuc_sim_fail(d->error, "a type of y that it cannot have");
-    const int real = npuc_is_float(r->x_dtype);
+    const int real = block || npuc_is_float(r->x_dtype);
     if (real && (r->wide || r->table != NPUC_NONE || r->x_zero_point || r->w_zero_point))
         return npuc_sim_fail(d->error, "floats have no zero points, no wide sums and no table behind them");
-    TRY(dense(d, "x", r->x, product(4, pixels), activation(r->x_dtype), 0));
+    if (block)
+        TRY(packed_operands(d, r));
+    else
+        TRY(dense(d, "x", r->x, product(4, pixels), activation(r->x_dtype), 0));
     const int64_t counts[] = {r->out_c, r->c / r->groups, r->kernel[0], r->kernel[1]};
     const int64_t weights = product(4, counts);
     const int64_t bits = NPUC_PACKED_BITS(r->w_dtype);
     if (bits)
         TRY(dense(d, "weight", r->weight, weights < NPUC_HUGE / 16 ? (weights * bits + 7) / 8 : NPUC_HUGE, 1, 0));
-    else
+    else if (!block)
         TRY(dense(d, "weight", r->weight, weights, activation(r->w_dtype), 0));
     if (r->bias != NPUC_NONE) TRY(dense(d, "bias", r->bias, r->out_c, r->wide ? 8 : 4, 0));
     if (!real) TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, r->out_c));
@@ -434,6 +452,11 @@ static npuc_status cast(npuc_decoded *d)
     if (r->x_dtype == r->y_dtype || (from_integer && to_integer))
         return npuc_sim_fail(d->error, "no cast goes from type %d to type %d", r->x_dtype, r->y_dtype);
     TRY(dense(d, "x", r->x, r->elements, activation(r->x_dtype), 0));
+    if (npuc_is_block(r->y_dtype)) {
+        if (!npuc_is_float(r->x_dtype) || r->lo < 1 || r->elements % (uint32_t)r->lo)
+            return npuc_sim_fail(d->error, "%u elements are no rows of %d to be packed", r->elements, r->lo);
+        return dense(d, "y", r->y, times(r->elements / (uint32_t)r->lo, npuc_block_bytes(r->y_dtype, r->lo)), 1, 1);
+    }
     return dense(d, "y", r->y, r->elements, activation(r->y_dtype), 1);
 }
 

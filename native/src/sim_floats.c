@@ -51,6 +51,29 @@ static npuc_status conv(const job *j)
     return NPUC_OK;
 }
 
+/* Packed images are convolved as the f32 that they stand for; results are rounded to their type. */
+static npuc_status packed_conv(const job *j)
+{
+    const npuc_i_conv *r = &j->record->conv;
+    const void *prepared;
+    npuc_status status = npuc_layers_get(&j->shop->layers, r, j->local, j->origin, &prepared, j->error);
+    if (status) return status;
+    const int64_t from = (int64_t)r->n * r->h * r->w, to = (int64_t)r->n * r->out_h * r->out_w, size = npuc_float_size(r->y_dtype);
+    float *x = (float *)(void *)npuc_buffer_get(&j->shop->scratch, (from * r->c + to * r->out_c) * 4 + to * r->out_c * size);
+    if (!x) return no_memory(j);
+    float *sums = x + from * r->c;
+    const uint8_t *rounded = (const uint8_t *)(sums + to * r->out_c);
+    status = npuc_block_unpack(j->local + r->x, from, r->c, r->x_dtype, x, j->threads);
+    if (!status) status = npuc_float_conv_run(prepared, x, r->n, r->h, r->w, sums, r->out_h, r->out_w, j->threads);
+    if (!status && r->y_dtype == NPUC_F32)
+        rounded = (const uint8_t *)sums;
+    else if (!status)
+        status = npuc_float_cast(sums, NPUC_F32, to * r->out_c, (void *)(uintptr_t)rounded, r->y_dtype, j->threads);
+    for (int64_t i = 0; i < to && !status; i++)
+        memcpy(j->local + r->y + i * r->y_stride * size, rounded + i * r->out_c * size, (size_t)(r->out_c * size));
+    return kernel(j, status);
+}
+
 static npuc_status matmul(const job *j)
 {
     const npuc_i_matmul *r = &j->record->matmul;
@@ -164,6 +187,8 @@ static npuc_status cast(const job *j)
     const void *x = j->local + r->x;
     void *y = j->local + r->y;
     const int64_t n = r->elements;
+    if (npuc_is_block(r->y_dtype))
+        return kernel(j, npuc_block_pack(x, r->x_dtype, n / r->lo, r->lo, r->y_dtype, y, j->threads));
     if (!from_integer && !to_integer) return kernel(j, npuc_float_cast(x, r->x_dtype, n, y, r->y_dtype, j->threads));
     float *wide = (float *)(void *)npuc_buffer_get(&j->shop->scratch, n * 4);
     if (!wide) return no_memory(j);
@@ -186,7 +211,7 @@ static npuc_status cast(const job *j)
 int npuc_is_float_instruction(const npuc_record *record)
 {
     switch (record->head.opcode) {
-    case NPUC_OP_CONV: return npuc_is_float(record->conv.x_dtype);
+    case NPUC_OP_CONV: return npuc_is_float(record->conv.x_dtype) || npuc_is_block(record->conv.x_dtype);
     case NPUC_OP_MATMUL: return npuc_is_float(record->matmul.x_dtype);
     case NPUC_OP_ADD: return npuc_is_float(record->add.x_dtype);
     case NPUC_OP_MUL: return npuc_is_float(record->mul.x_dtype);
@@ -207,7 +232,7 @@ npuc_status npuc_float_instruction(npuc_workshop *workshop, const npuc_record *r
 {
     const job work = {workshop, record, local, origin, threads, error}, *j = &work;
     switch (record->head.opcode) {
-    case NPUC_OP_CONV: return conv(j);
+    case NPUC_OP_CONV: return npuc_is_block(record->conv.x_dtype) ? packed_conv(j) : conv(j);
     case NPUC_OP_MATMUL: return matmul(j);
     case NPUC_OP_ADD: {
         const npuc_i_add *r = &record->add;

@@ -284,9 +284,23 @@ static npuc_float_conv float_conv_of(const npuc_conv *c, int32_t lo, int32_t hi)
                             .dilation_w = c->dilation_w,
                             .pad_top = c->pad_top,
                             .pad_left = c->pad_left,
-                            .dtype = c->x_dtype};
+                            .dtype = npuc_is_block(c->x_dtype) ? NPUC_F32 : c->x_dtype};
     npuc_float_limits(lo, hi, &same.relu, &same.relu_limit);
     return same;
+}
+
+/* Packed weights, outputs x kernel x inputs, as f32 in the order of a convolution: outputs x inputs x kernel. */
+static const float *unpacked(npuc_layers *layers, const npuc_i_conv *r, const uint8_t *local)
+{
+    const int64_t taps = (int64_t)r->kernel[0] * r->kernel[1], rows = r->out_c * taps, inputs = r->c;
+    float *ordered = (float *)(void *)npuc_buffer_get(&layers->weights, 2 * rows * inputs * (int64_t)sizeof *ordered);
+    if (!ordered) return NULL;
+    float *numbers = ordered + rows * inputs;
+    if (npuc_block_unpack(local + r->weight, rows, inputs, r->x_dtype, numbers, 1)) return NULL;
+    for (int64_t o = 0; o < r->out_c; o++)
+        for (int64_t t = 0; t < taps; t++)
+            for (int64_t i = 0; i < inputs; i++) ordered[(o * inputs + i) * taps + t] = numbers[(o * taps + t) * inputs + i];
+    return ordered;
 }
 
 /* Packs the weights at r->weight, and all that is computed with them, into a buffer. */
@@ -295,10 +309,13 @@ static npuc_status pack(npuc_layers *layers, const npuc_i_conv *r, const npuc_co
 {
     const int64_t *biases;
     npuc_status status;
-    if (npuc_is_float(r->x_dtype)) {
+    if (npuc_is_float(r->x_dtype) || npuc_is_block(r->x_dtype)) {
         const npuc_float_conv same = float_conv_of(conv, r->lo, r->hi);
         const float *bias = r->bias == NPUC_NONE ? NULL : (const float *)(const void *)(local + r->bias);
-        status = npuc_float_conv_prepare(&same, local + r->weight, bias, buffer, (size_t)size);
+        const void *weight = local + r->weight;
+        if (npuc_is_block(r->x_dtype)) weight = unpacked(layers, r, local);
+        if (!weight) return npuc_sim_fail(error, "memory is short"), NPUC_NO_MEMORY;
+        status = npuc_float_conv_prepare(&same, weight, bias, buffer, (size_t)size);
         return status ? (npuc_sim_fail(error, "a weight is not finite"), status) : NPUC_OK;
     }
     status = widen(layers, r, local, &biases, error);
@@ -321,7 +338,7 @@ static npuc_status pack(npuc_layers *layers, const npuc_i_conv *r, const npuc_co
 npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uint8_t *local, const npuc_origin *origin,
                             const void **prepared, npuc_sim_error *error)
 {
-    const int real = npuc_is_float(r->x_dtype);
+    const int block = npuc_is_block(r->x_dtype), real = block || npuc_is_float(r->x_dtype);
     const int32_t y_dtype = r->table == NPUC_NONE ? r->y_dtype : r->s_dtype;
     npuc_status status = check(r, y_dtype, error);
     if (status) return status;
@@ -351,7 +368,8 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
 
     const int64_t weights = (int64_t)r->out_c * (r->c / r->groups) * r->kernel[0] * r->kernel[1];
     const int64_t bits = NPUC_PACKED_BITS(r->w_dtype);
-    const int64_t bytes = bits ? (weights * bits + 7) / 8 : weights * npuc_sim_size(r->w_dtype);
+    const int64_t packed = (int64_t)r->out_c * r->kernel[0] * r->kernel[1] * npuc_block_bytes(r->w_dtype, r->c);
+    const int64_t bytes = block ? packed : bits ? (weights * bits + 7) / 8 : weights * npuc_sim_size(r->w_dtype);
     const int has_bias = r->bias != NPUC_NONE, has_multiplier = !real && r->kind != NPUC_POW2;
     const int has_shift = !real && r->kind != NPUC_FLOAT_SCALE;
     const int64_t parameters = (int64_t)r->count * 4;

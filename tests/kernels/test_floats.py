@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from npuc.arrays import Array
 from npuc.kernels import floats, isa, select_isa
-from npuc.kernels.blocks import block_round
+from npuc.kernels.blocks import pack, unpack
 from npuc.kernels.floats import BF16, F16, F32
 from npuc.quant.lowering.floats import round_once
 from support.oracles import floats as oracle
@@ -390,6 +390,13 @@ def test_what_makes_no_sense_is_refused() -> None:
 # --- block floating point ------------------------------------------------------------------------------------------------
 
 
+def held(x: Array, kind: str, threads: int = 1) -> Array:
+    """What packed blocks of rows hold."""
+    packed = pack(x, kind, threads=threads)
+    assert packed.shape == (*x.shape[:-1], -(-x.shape[-1] // 16) * {"mx6": 12, "mx9": 18}[kind])
+    return unpack(packed, kind, x.shape[-1], threads=threads)
+
+
 @pytest.mark.parametrize("kind", ["mx6", "mx9"])
 @some
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.sampled_from(["usual", "spread", "bits"]))
@@ -402,8 +409,11 @@ def test_block_rounding(kind: str, seed: int, length: int, style: str) -> None:
         x = rng.integers(0, 1 << 32, x.shape, dtype=np.uint32).view(np.float32)
         x = np.where(np.isfinite(x), x, 0).astype(np.float32)
     expected = np.array([oracle.block_round(row, kind) for row in x]).astype(np.float32)
-    np.testing.assert_array_equal(block_round(x, 1, kind), expected)
-    np.testing.assert_array_equal(block_round(np.ascontiguousarray(x.T), 0, kind), expected.T)
+    np.testing.assert_array_equal(held(x, kind, 1 + seed % 2), expected)
+    if style == "usual":  # also of shorter floats
+        short = x.astype(BF16)
+        rounded = [oracle.block_round(row, kind) for row in short.astype(np.float32)]
+        np.testing.assert_array_equal(unpack(pack(short, kind), kind, length), np.float32(rounded))
 
 
 def test_block_rounding_is_that_of_quark() -> None:
@@ -412,10 +422,21 @@ def test_block_rounding_is_that_of_quark() -> None:
         [[10, 20, 30, 40], [20, 40, 60, 80], [30, 60, 90, 120], [110, 120, 130, 140], [130, 160, 190, 220]]
     )
     mx6 = [[10, 20, 32, 40], [20, 40, 64, 80], [32, 60, 88, 120], [112, 120, 128, 144], [128, 160, 192, 224]]
-    np.testing.assert_array_equal(block_round(x, 1, "mx6"), np.float32(mx6))
-    np.testing.assert_array_equal(block_round(x, 1, "mx9"), x)
+    np.testing.assert_array_equal(held(x, "mx6"), np.float32(mx6))
+    np.testing.assert_array_equal(held(x, "mx9"), x)
 
 
-def test_what_is_not_finite_passes_a_block() -> None:
-    x = np.float32([1.0, np.nan, np.inf, -np.inf, 1.03])
-    np.testing.assert_array_equal(block_round(x, 0, "mx6"), np.float32([1, np.nan, np.inf, -np.inf, 1]))
+def test_a_block_of_what_is_not_finite_is_read_as_nan() -> None:
+    x = np.ones((4, 20), np.float32)
+    x[0, 3], x[1, 15], x[2, 16] = np.nan, np.inf, -np.inf
+    expected = np.ones((4, 20), np.float32)
+    expected[0, :16] = expected[1, :16] = expected[2, 16:] = np.nan
+    np.testing.assert_array_equal(held(x, "mx9"), expected)
+
+
+def test_packed_blocks_have_the_layout_of_the_contract() -> None:
+    """1.5 and -0.75 at exponent 0 in the first pair, nothing in the others, whose exponent is lowered."""
+    (packed,) = pack(np.float32([[1.5, -0.75]]), "mx9")
+    assert packed.tolist() == [127, 0b11111110, 96, 0x80 | 48, *[0] * 14]
+    (packed,) = pack(np.float32([[1.5, -0.75]]), "mx6")
+    assert packed.tolist() == [127, 0b11111110, 12 | (0x10 | 6) << 5 & 0xFF, (0x10 | 6) << 5 >> 8, *[0] * 8]

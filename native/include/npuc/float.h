@@ -21,6 +21,9 @@ static inline int npuc_is_float(int32_t dtype) { return dtype == NPUC_BF16 || dt
 /* Whether it is one of 16 bits, whose functions are tables. */
 static inline int npuc_is_narrow(int32_t dtype) { return dtype == NPUC_BF16 || dtype == NPUC_F16; }
 
+/* Whether a type is of packed blocks. */
+static inline int npuc_is_block(int32_t dtype) { return dtype == NPUC_MX6 || dtype == NPUC_MX9; }
+
 /* A convolution, or a transposed one. A fully connected layer is a 1 x 1 convolution over a batch of pixels. */
 typedef struct npuc_float_conv {
     int32_t transposed;
@@ -123,6 +126,14 @@ NPUC_API npuc_status npuc_float_reduce_sum(const void *x, int32_t dtype, int64_t
 /* The largest or the smallest over the middle of (outer, count, inner), in IEEE's total order. */
 NPUC_API npuc_status npuc_float_reduce_extreme(const void *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner,
                                                int32_t larger, void *y, int32_t threads);
+
+/* Bytes of a row of `width` numbers in packed blocks; 0 for a type that has none. */
+NPUC_API int64_t npuc_block_bytes(int32_t format, int64_t width);
+
+/* Rows of floats as packed blocks of NPUC_MX6 or NPUC_MX9, and back to f32, which holds them exactly. */
+NPUC_API npuc_status npuc_block_pack(const void *x, int32_t dtype, int64_t rows, int64_t width, int32_t format, uint8_t *y,
+                                     int32_t threads);
+NPUC_API npuc_status npuc_block_unpack(const uint8_t *x, int64_t rows, int64_t width, int32_t format, float *y, int32_t threads);
 
 /* The bits of bf16 or f16 as integers of the same order, IEEE's total order; applied twice it gives the floats back. */
 NPUC_API npuc_status npuc_float_order(const uint16_t *x, int64_t count, int16_t *y);

@@ -130,7 +130,7 @@ typedef struct npuc_i_barrier {
 } npuc_i_barrier;
 NPUC_ISA_CHECK(npuc_i_barrier);
 
-/* Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Integers, or all bf16, f16 or f32. */
+/* Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Of integers, floats or blocks. */
 typedef struct npuc_i_conv {
     npuc_head head;
     uint32_t x; /* the operand */
@@ -381,7 +381,7 @@ typedef struct npuc_i_minmax {
 } npuc_i_minmax;
 NPUC_ISA_CHECK(npuc_i_minmax);
 
-/* Dense elements as another type: between f32, bf16 and f16, and between these and integers with a scale. */
+/* Dense elements as another type: between f32, bf16 and f16, these and integers with a scale, or as blocks. */
 typedef struct npuc_i_cast {
     npuc_head head;
     uint32_t x; /* the operand */
@@ -393,7 +393,7 @@ typedef struct npuc_i_cast {
     int32_t scale; /* of the integers: the bits of an f32; 0 between floats */
     uint8_t rounding; /* an index of half_away, half_even, half_up */
     int32_t zero_point; /* of y */
-    int32_t lo; /* the least integer */
+    int32_t lo; /* the least integer; of blocks, the numbers of a row */
     int32_t hi; /* the greatest integer */
     uint8_t rest[92];
 } npuc_i_cast;

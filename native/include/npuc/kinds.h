@@ -14,7 +14,9 @@ typedef enum npuc_dtype {
     NPUC_F32 = 5,
     NPUC_BF16 = 6,
     NPUC_F16 = 7,
-    NPUC_I64 = 8
+    NPUC_I64 = 8,
+    NPUC_MX6 = 9, /* packed blocks: docs/arithmetic-float.md */
+    NPUC_MX9 = 10 /* packed blocks, too */
 } npuc_dtype;
 
 /*

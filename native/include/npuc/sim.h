@@ -132,7 +132,7 @@ typedef struct npuc_rate {
     int64_t numerator, denominator;
 } npuc_rate;
 
-#define NPUC_SIM_TYPES 9
+#define NPUC_SIM_TYPES 11
 #define NPUC_SIM_WEIGHT_TYPES (NPUC_PACKED + 16)
 
 /* What cycle mode knows of a machine. */

@@ -13,6 +13,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from npuc.arithmetic.blocks import BLOCK_FORMATS
+
 
 @dataclass(frozen=True)
 class DType:
@@ -45,6 +47,11 @@ class DType:
     def is_integer(self) -> bool:
         """True for integers of any width, but not for truth values."""
         return self.name.startswith(("i", "ui")) and self.name != "i1"
+
+    @property
+    def is_block(self) -> bool:
+        """True for block floating point, whose numbers share exponents: rows of them are packed in bytes."""
+        return self.name in BLOCK_FORMATS
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -104,7 +111,7 @@ _TABLE: tuple[tuple[str, Any, int, str], ...] = (
     ("f6E3M2FN", ml_dtypes.float6_e3m2fn, 28, "U8"),
 )
 
-CODES = ("i8", "ui8", "i16", "i32", "i4", "f32", "bf16", "f16", "i64")
+CODES = ("i8", "ui8", "i16", "i32", "i4", "f32", "bf16", "f16", "i64", *BLOCK_FORMATS)
 """The element types of instructions, by their codes."""
 
 PACKED_BASE = 32
@@ -132,18 +139,21 @@ WEIGHT_INTEGERS = tuple(f"i{bits}" for bits in range(2, 17))
 """Signed integers that weights may be."""
 ACTIVATION_INTEGERS = ("i8", "ui8", *(f"i{bits}" for bits in range(9, 17)))
 """Integers that activations may be; those of 9 to 15 bits are elements of i16 in memory."""
+BLOCK_DTYPES = tuple(DType(name, np.dtype(np.uint8), 0, "U8", CODES.index(name)) for name in BLOCK_FORMATS)
+"""Types of numbers in packed blocks, which neither NumPy nor ONNX has."""
 MACHINE_TYPES = (
     "i4", "i8", "ui8", "i16", *(name for name in WEIGHT_INTEGERS if name not in ("i4", "i8", "i16")), "bf16", "f16", "f32",
+    *BLOCK_FORMATS,
 )  # fmt: skip
 """What a machine may compute with: the integer types first."""
-_BY_NAME = {dtype.name: dtype for dtype in (*DTYPES, *NARROW)}
+_BY_NAME = {dtype.name: dtype for dtype in (*DTYPES, *NARROW, *BLOCK_DTYPES)}
 _BY_NUMPY = {dtype.numpy: dtype for dtype in DTYPES}
 _BY_ONNX = {dtype.onnx: dtype for dtype in DTYPES}
 
 F32 = _BY_NAME["f32"]
 I64 = _BY_NAME["i64"]
 BOOL = _BY_NAME["i1"]
-SHORT = {dtype.short: dtype for dtype in (*DTYPES, *NARROW)}
+SHORT = {dtype.short: dtype for dtype in _BY_NAME.values()}
 """Element types by the names of target files."""
 
 

@@ -76,7 +76,7 @@ Scheme = Annotated[
     typer.Option(
         metavar="NAME",
         help="The quantization scheme: int8 (the default), int8-symmetric, uint8, uint8-weights, int16, "
-        "int16-weights, int4-weights, pow2, dfp16, tflite, bf16, f16 or f32; or, for evaluation only, mx9 or mx6.",
+        "int16-weights, int4-weights, pow2, dfp16, tflite, bf16, f16, f32, mx9 or mx6.",
     ),
 ]
 Config = Annotated[

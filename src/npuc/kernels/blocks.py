@@ -1,42 +1,45 @@
-"""Rounding to block floating point, as docs/arithmetic-float.md defines it: for evaluation, so plain NumPy."""
+"""Block floating point, packed in bytes, as docs/arithmetic-float.md defines it."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from npuc.arrays import Array, ceil_div
-
-BLOCK = 16
-"""Elements that share an exponent."""
-PAIR = 2
-"""Elements that share the bit that lowers it by one."""
-MANTISSA = {"mx6": 4, "mx9": 7}
-"""Bits of a magnitude; the sign is one more."""
-_LEAST = -126
+from npuc.arithmetic.blocks import block_bytes
+from npuc.arithmetic.dtypes import dtype_of
+from npuc.arrays import Array
+from npuc.kernels.calls import call, contiguous, empty
+from npuc.kernels.floats import float_code
 
 
-def block_round(x: Array, axis: int, kind: str) -> Array:
-    """float32 rounded to the nearest that a block holds, ties to even; values that are not finite stay.
+def pack(x: Array, format_: str, *, threads: int = 1) -> Array:
+    """Rows of floats along the last axis as packed blocks: bytes.
 
-    >>> block_round(np.float32([10, 20, 30, 40]), 0, "mx6").tolist()
-    [10.0, 20.0, 32.0, 40.0]
+    >>> pack(np.float32([[1.0, -0.5]]), "mx9")[0, :4].tolist()
+    [127, 254, 64, 160]
     """
-    bits = MANTISSA[kind]
-    moved = np.moveaxis(np.asarray(x, np.float32), axis, -1)
-    length = moved.shape[-1]
-    padded = np.zeros((*moved.shape[:-1], ceil_div(length, BLOCK) * BLOCK), np.float32)
-    padded[..., :length] = np.where(np.isfinite(moved), moved, 0)
-    pairs = padded.reshape(*moved.shape[:-1], -1, BLOCK // PAIR, PAIR)
-    # frexp gives [0.5, 1) * 2^e; the exponent of 1.m is one less.
-    top = _exponent(np.abs(pairs).max(axis=(-2, -1), keepdims=True))
-    own = _exponent(np.abs(pairs).max(axis=-1, keepdims=True))
-    step = np.exp2((np.where(own < top, top - 1, top) - (bits - 1)).astype(np.float64))
-    most = 2.0**bits - 1
-    held = np.clip(np.rint(pairs / step), -most, most) * step
-    rounded = np.moveaxis(held.reshape(padded.shape)[..., :length], -1, axis).astype(np.float32)
-    return np.ascontiguousarray(np.where(np.isfinite(x), rounded, x))
+    x = contiguous(x)
+    width = x.shape[-1]
+    y = empty((*x.shape[:-1], block_bytes(format_, width)), np.uint8)
+    rows = x.size // width if width else 0
+    call("npuc_block_pack", "pillipi", x, float_code(x.dtype), rows, width, code_of(format_), y, threads)
+    return y
 
 
-def _exponent(largest: Array) -> Array:
-    exponent: Array = np.maximum(np.frexp(largest)[1] - 1, _LEAST)
-    return np.where(largest > 0, exponent, _LEAST)
+def unpack(x: Array, format_: str, width: int, *, threads: int = 1) -> Array:
+    """Packed rows of `width` numbers as float32.
+
+    >>> unpack(pack(np.float32([[1.0, -0.5]]), "mx6"), "mx6", 2).tolist()
+    [[1.0, -0.5]]
+    """
+    x = contiguous(x)
+    y = empty((*x.shape[:-1], width), np.float32)
+    rows = x.size // x.shape[-1]
+    call("npuc_block_unpack", "plllpi", x, rows, width, code_of(format_), y, threads)
+    return y
+
+
+def code_of(format_: str) -> int:
+    """The code of a format in instructions and in the native core."""
+    code = dtype_of(format_).code
+    assert code is not None
+    return code

@@ -112,7 +112,7 @@ def joins_floats(op: npu.Quantize | npu.Dequantize, graph: Graph, target: Target
 
 def limit_fit(op: TensorOp, graph: Graph, target: Target, bits: tuple[int, int] = (8, 8)) -> Fit:
     """Whether the limits of a target allow an op, of a float program or of an integer one."""
-    if isinstance(op, npu.Cast):
+    if isinstance(op, npu.Cast | npu.BlockPack):
         return Fit("native", "cast")
     described = describe(op, graph, bits)
     if described is None:
@@ -242,14 +242,14 @@ def _without_integers(op: TensorOp, graph: Graph, target: Target) -> Fit | None:
         return _no(ObstacleRule.ONNX_OPERATOR, operator=op.op_type)
     values = [*op.operands, *op.results]
     floats = [dtype for value in values if is_narrow_float(mlir_type(dtype := dtype_of(value.type)))]
+    if isinstance(op, npu.BlockPack | npu.BlockLinear):
+        floats.append(dtype_of(op.format))
     if npu.is_f32_on_npu(op):
         floats.append(dtype_of("f32"))
     if floats:
         formats = target.arithmetic.activations.formats
         absent = next((dtype for dtype in floats if dtype.short not in formats), None)
         return None if absent is None else _no(ObstacleRule.FLOAT_TYPE, target=target.name, dtype=absent.name)
-    if isinstance(op, npu.BlockRound):
-        return _no(ObstacleRule.BLOCK_FLOAT)
     if any(quant_of(value) is not None for value in values):
         return None
     noted = graph.float_reasons.get(result_names(op)[0])
@@ -271,7 +271,10 @@ def _numbers(op: Any, graph: Graph, target: Target) -> Obstacle | None:
         misfit = None if kind is None else activation_misfit(kind, target)
         if misfit is not None:
             return misfit
-    if isinstance(op, npu.Conv | npu.Deconv | npu.MatMul | npu.FloatLinear | npu.LSTM | npu.GRU | npu.RNN):
+    if isinstance(
+        op,
+        npu.Conv | npu.Deconv | npu.MatMul | npu.FloatLinear | npu.BlockLinear | npu.LSTM | npu.GRU | npu.RNN,
+    ):
         weights = _weights(op, target)
         if weights is not None:
             return weights
@@ -346,6 +349,8 @@ def activation_misfit(kind: QuantType, target: Target) -> Obstacle | None:
 def _weights(op: Any, target: Target) -> Obstacle | None:
     array = target.compute.array
     x, w = dtype_of(op.x.type).short, dtype_of(op.weight.type).short
+    if isinstance(op, npu.BlockLinear):
+        x = w = op.format
     formats: Any = target.arithmetic.weights.formats
     if quant_of(op.weight) is None and w not in formats:
         return Obstacle.of(ObstacleRule.WEIGHT_TYPE, target=target.name, dtype=w)

@@ -131,6 +131,10 @@ def _conv(op: Any, graph: Graph) -> tuple[str, Parameters]:
     return (f"{kind}3d" if len(weight) == 5 else kind), parameters
 
 
+def _block_conv(op: npu.BlockConv, graph: Graph) -> tuple[str, Parameters]:
+    return "conv", _window(op, shape_of(op.weight)[1:3], op.dilations) | {"group": 1, "ic": op.inputs}
+
+
 def _matmul(op: Any, graph: Graph) -> tuple[str, Parameters]:
     x, y = shape_of(op.operands[0]), shape_of(op.results[0])
     constant = graph.constant(op.operands[1]) is not None
@@ -283,6 +287,11 @@ def _table(op: npu.Table | npu.FloatTable, graph: Graph) -> tuple[str, Parameter
 
 _KINDS: dict[type[TensorOp], Callable[[Any, Graph], tuple[str, Parameters]]] = {
     **dict.fromkeys((top.Conv, top.Deconv, npu.Conv, npu.Deconv, npu.FloatConv, npu.FloatDeconv), _conv),
+    npu.BlockConv: _block_conv,
+    npu.BlockMatMul: lambda op, graph: (
+        *_matmul(op, graph)[:1],
+        _matmul(op, graph)[1] | {"inner": op.inputs},
+    ),
     **dict.fromkeys((top.MatMul, npu.MatMul, npu.FloatMatMul), _matmul),
     **dict.fromkeys((top.MaxPool, top.AvgPool, npu.AvgPool, npu.FloatAvgPool, npu.FloatMaxPool), _pool),
     **dict.fromkeys((top.Resize, npu.ResizeBilinear), _resize),

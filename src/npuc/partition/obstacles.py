@@ -33,11 +33,6 @@ class ObstacleRule(Enum):
         "it computes with {dtype}, and {target} does not",
         "Quantize to the types of the target: leave --scheme out",
     )
-    BLOCK_FLOAT = (
-        "block_float",
-        "block floating point is for evaluation only",
-        "Quantize with another scheme",
-    )
     NOT_FLOAT32 = "not_float32", "it computes with {dtype}, and only float32 is quantized"
     STAYED_FLOAT = "stayed_float", "it stayed float: {noted}"
     REAL_NUMBERS = (

@@ -208,7 +208,7 @@ class Barrier(TypedInstruction):
 
 @record
 class Conv(TypedInstruction):
-    """Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Integers, or all bf16, f16 or f32."""
+    """Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Of integers, floats or blocks."""
 
     name: ClassVar[str] = "conv"
     opcode: ClassVar[int] = 8
@@ -692,7 +692,7 @@ class Minmax(TypedInstruction):
 
 @record
 class Cast(TypedInstruction):
-    """Dense elements as another type: between f32, bf16 and f16, and between these and integers with a scale."""
+    """Dense elements as another type: between f32, bf16 and f16, these and integers with a scale, or as blocks."""
 
     name: ClassVar[str] = "cast"
     opcode: ClassVar[int] = 25
@@ -709,7 +709,7 @@ class Cast(TypedInstruction):
     zero_point: int
     """Of y."""
     lo: int
-    """The least integer."""
+    """The least integer; of blocks, the numbers of a row."""
     hi: int
     """The greatest integer."""
 

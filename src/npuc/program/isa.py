@@ -232,7 +232,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "conv",
         8,
         "matrix",
-        "Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Integers, or all bf16, f16 or f32.",
+        "Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Of integers, floats or blocks.",
         (
             _SOURCE,
             _SIZES,
@@ -430,7 +430,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "cast",
         25,
         "vector",
-        "Dense elements as another type: between f32, bf16 and f16, and between these and integers with a scale.",
+        "Dense elements as another type: between f32, bf16 and f16, these and integers with a scale, or as blocks.",
         (
             _SOURCE,
             _u4("elements", "how many"),
@@ -438,7 +438,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _i4("scale", "of the integers: the bits of an f32; 0 between floats"),
             _u1("rounding", _ROUNDING),
             _i4("zero_point", "of y"),
-            _i4("lo", "the least integer"),
+            _i4("lo", "the least integer; of blocks, the numbers of a row"),
             _i4("hi", "the greatest integer"),
         ),
     ),

@@ -29,7 +29,11 @@ _PACKED = """\
 #define NPUC_ODD_BITS(b) ((b) >= 2 && (b) <= 15 && (b) != 4 && (b) != 8 ? (b) : 0)
 #define NPUC_PACKED_BITS(dtype) ((dtype) == NPUC_I4 ? 4 : NPUC_ODD_BITS((dtype) - NPUC_PACKED))
 """
-_NOTES = {"i4": "two to a byte, the even element in the low nibble"}
+_NOTES = {
+    "i4": "two to a byte, the even element in the low nibble",
+    "mx6": "packed blocks: docs/arithmetic-float.md",
+    "mx9": "packed blocks, too",
+}
 
 
 def kinds_header() -> str:

@@ -6,6 +6,7 @@ places in the section `.npu.strings`; tensors are numbers of the tensor table; l
 
 from __future__ import annotations
 
+from npuc.arithmetic.blocks import BLOCK_FORMATS
 from npuc.format_versions import NPU_FILE
 from npuc.program.isa import DTYPES, Field
 from npuc.program.records import Record
@@ -21,7 +22,7 @@ LARGEST = 1 << 48
 """No segment is larger, so that sums of sizes cannot overflow."""
 SEGMENT_KINDS = ("weights", "workspace", "io")
 SUBGRAPH_KINDS = ("npu", "cpu", "host")
-TENSOR_DTYPES = (*DTYPES, "i1", "ui16", "ui32", "ui64", "f64")
+TENSOR_DTYPES = (*(name for name in DTYPES if name not in BLOCK_FORMATS), "i1", "ui16", "ui32", "ui64", "f64")
 """Element types by their code: those of the machine, then those that only the CPU has."""
 TENSOR_BITS = (8, 8, 16, 32, 4, 32, 16, 16, 64, 8, 16, 32, 64, 64)
 """Bits of an element, by code."""

@@ -76,7 +76,7 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
     True
     """
     arithmetic = target.arithmetic
-    if scheme.is_float:
+    if scheme.has_no_integers:
         has = _has_float(target, scheme.activation)
         return None if has else f"it does not compute with {scheme.activation}"
     if scheme.is_partial:

@@ -16,7 +16,6 @@ from npuc.arrays import Array
 from npuc.ir import DType, Graph, Value, Weight, dtype_of, npu, tensor_type, top, value_name
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, mlir_type, quant_of
-from npuc.kernels.blocks import block_round
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.lowering.registry import (
     NoIntegerForm,
@@ -238,7 +237,7 @@ class IntegerValues(TypeAssignment):
         array = self.constant(value)
         if array is None:
             raise NoIntegerForm(f"its operand '{value_name(value)}' has no quantized type")
-        if self._current.is_float:
+        if self._current.has_no_integers:
             return self._ranged(value, self._current)
         low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
         self._types[value] = activation_type(low, high, self._current)
@@ -270,22 +269,16 @@ class IntegerValues(TypeAssignment):
                     self._real[value] = truth
         return self._real[value]
 
-    def _block_rounded(self, value: Value, axis: int, kind: str) -> Value:
-        """An old value as the reals that block floating point holds."""
+    def packed(self, value: Value, axis: int, kind: str) -> Value:
+        """An old value as packed blocks along an axis that is innermost in memory."""
         key = (value, axis, kind)
         if key not in self._shared:
-            array = self.constant(value)
-            if array is not None:
-                rounded = block_round(array, axis, kind)
-                in_blocks = self.weight(f"{value_name(value)}/{kind}.{axis}", rounded)
-            else:
-                in_blocks = self.emit(
-                    npu.BlockRound,
-                    self.real(value),
-                    to=mlir_type("f32"),
-                    axis=axis,
-                    format=kind,
-                    name=self.derived(value, kind),
-                ).y
-            self._shared[key] = in_blocks
+            self._shared[key] = self.emit(
+                npu.BlockPack,
+                self.real(value),
+                to=mlir_type("ui8"),
+                axis=axis,
+                format=kind,
+                name=self.derived(value, kind),
+            ).y
         return self._shared[key]

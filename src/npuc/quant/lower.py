@@ -14,7 +14,6 @@ from npuc.arithmetic.requantization import ShiftTooSmall, is_power_of_two
 from npuc.ir import Graph, Value, dtype_of, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType, element_of, is_machine_float, is_narrow_float
-from npuc.quant.blocks import block_axes
 from npuc.quant.fixed import fixed_output
 from npuc.quant.integer_values import IntegerValues
 from npuc.quant.layer_schemes import LayerSchemes, SchemeOf
@@ -115,7 +114,7 @@ class LoweringContext(IntegerValues):
 
     def _casts(self, op: TopOp, scheme: Scheme) -> dict[Value, QuantType]:
         """Where types meet: operands that an op wants in a type of its own scheme."""
-        if scheme.is_float or self._keeps(op, scheme):
+        if scheme.has_no_integers or self._keeps(op, scheme):
             return {}
         if keeps_type(op):
             return {op.operands[0]: self._types[op.results[0]]}
@@ -148,8 +147,6 @@ class LoweringContext(IntegerValues):
 
     def _keep(self, op: TopOp) -> None:
         operands = [self.real(value) for value in op.operands]
-        for index, axis in (block_axes(op) or {}).items() if op in self._blocks else ():
-            operands[index] = self._block_rounded(op.operands[index], axis, self._blocks[op])
         partial = self._partial.get(op)
         if partial is not None:
             operands = quantized_operands(op, operands, self, partial)

@@ -31,7 +31,7 @@ def contradiction(scheme: Scheme) -> Contradiction | None:
     """
     if scheme.is_float and scheme.weight != scheme.activation:
         return _of_types(scheme) or _of_scales(scheme)
-    if scheme.is_float or scheme.is_block:
+    if scheme.has_no_integers:
         return _of_types(scheme)
     return _of_types(scheme) or _of_scales(scheme) or _of_widths(scheme) or _of_fixed_outputs(scheme)
 

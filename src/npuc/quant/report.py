@@ -120,8 +120,7 @@ def _type(value: Value, old: Value) -> str:
         dtype_of(v.type).is_float for v in (*owner.operands, *owner.results)
     ):
         return dtype_of(value.type).name  # an operator that the importer wrote in plain integers
-    rounded = [v.owner for v in getattr(owner, "operands", ()) if isinstance(v.owner, npu.BlockRound)]
-    return rounded[0].format if rounded else "f32"
+    return owner.format if isinstance(owner, npu.BlockLinear) else "f32"
 
 
 def _is_f32_on_npu(owner: Any) -> bool:
@@ -129,8 +128,6 @@ def _is_f32_on_npu(owner: Any) -> bool:
 
 
 def _why(op: TopOp, scheme: Scheme | None) -> str:
-    if scheme is not None and scheme.is_block:
-        return f"{scheme.activation} is for products"
     unquantized = not_float32(op)
     if unquantized is not None and not any(dtype_of(v.type).is_float for v in (*op.results, *op.operands)):
         return unquantized.reason

@@ -17,7 +17,7 @@ from npuc.arithmetic.requantization import StageLimits
 FLOATS = ("bf16", "f16", "f32")
 """Floats that machines compute with: both operands of a product are of one of them."""
 BLOCKS = ("mx6", "mx9")
-"""Block floating point, for evaluation only: operands of products are rounded to it, all else is float32."""
+"""Block floating point: operands of products with constant weights, all else is f32."""
 TENSOR_CLASSES = ("weights", "activations", "bias")
 """The classes of tensors of a layer."""
 FixedOutput = tuple[str, str, float, int]
@@ -105,7 +105,7 @@ class Scheme:
             per = "channel" if self.per_channel else "tensor"
             weights = f"{self.weight} {self.weight_scales} weights per {per}"
             return f"{self.activation} activations, {weights}, multiplied in {self.activation}"
-        if self.is_float or self.is_block:
+        if self.has_no_integers:
             return f"{self.activation} activations and weights"
         said = {
             "activation",
@@ -176,6 +176,11 @@ class Scheme:
         return self.activation in FLOATS
 
     @property
+    def has_no_integers(self) -> bool:
+        """True for floats and block floating point."""
+        return self.is_float or self.is_block
+
+    @property
     def is_block(self) -> bool:
         """True for block floating point."""
         return self.activation in BLOCKS
@@ -183,12 +188,12 @@ class Scheme:
     @property
     def needs_ranges(self) -> bool:
         """True if scales come from the ranges of tensors."""
-        return not (self.is_float or self.is_block or self.classes == ("weights",))
+        return not (self.has_no_integers or self.classes == ("weights",))
 
     @property
     def is_partial(self) -> bool:
         """True if some classes of tensors are not quantized, so that layers compute in float."""
-        return set(self.classes) != set(TENSOR_CLASSES) and not (self.is_float or self.is_block)
+        return set(self.classes) != set(TENSOR_CLASSES) and not self.has_no_integers
 
     @property
     def accumulator_bits(self) -> int:

@@ -19,7 +19,6 @@ from npuc.ir import Graph, Value, dtype_of, is_static, shape_of, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType, mlir_type
 from npuc.ir.top.movement import MOVERS
-from npuc.quant.blocks import block_axes
 from npuc.quant.fixed import fixed_output
 from npuc.quant.inserted import as_read, holds, inserted_constants, is_pooled, is_within, widened_range
 from npuc.quant.layer_schemes import LayerSchemes
@@ -77,8 +76,6 @@ class TypeAssignment:
         self._scheme: dict[Any, Scheme | None] = {}
         self._types: dict[Value, Any] = {}
         """The types of elements: a `QuantType`, or bf16, f16 or f32."""
-        self._blocks: dict[Any, str] = {}
-        """Ops whose operands are rounded to block floating point."""
         self._partial: dict[Any, Scheme] = {}
         """Ops that compute in float because their scheme quantizes some classes of tensors only."""
 
@@ -142,7 +139,7 @@ class TypeAssignment:
         for op in ops:
             scheme = self._scheme[op]
             types = find_types(op)
-            if scheme is not None and types is not None and not scheme.is_float:
+            if scheme is not None and types is not None and not scheme.has_no_integers:
                 given = zip(op.results, types(op, self), strict=True)
                 self._types.update({value: kind for value, kind in given if kind is not None})
                 continue
@@ -178,11 +175,8 @@ class TypeAssignment:
             if _computes_with_floats(op):
                 self._partial[op] = scheme
             return None
-        if scheme.is_block:
-            if _computes_with_floats(op) and block_axes(op) is not None:
-                self._blocks[op] = scheme.activation
-            return None
-        return scheme if (_computes_with_floats(op) if scheme.is_float else self._may_lower(op)) else None
+        able = _computes_with_floats(op) if scheme.has_no_integers else self._may_lower(op)
+        return scheme if able else None
 
     def _keeps(self, op: TopOp, scheme: Scheme) -> bool:
         """Whether the result has the type of the first operand; blending is done in the scheme's own type."""
@@ -192,7 +186,9 @@ class TypeAssignment:
         constants = self._inserted(op, scheme)
         if constants is not None and isinstance(own, QuantType) and not holds(own, constants):
             return False
-        alike = own == self._ranged(op.operands[0], scheme) if scheme.is_float else isinstance(own, QuantType)
+        alike = isinstance(own, QuantType)
+        if scheme.has_no_integers:
+            alike = own == self._ranged(op.operands[0], scheme)
         return alike or not isinstance(op, top.Resize) or op.mode == "nearest"
 
     def _may_lower(self, op: TopOp) -> bool:
@@ -207,8 +203,9 @@ class TypeAssignment:
         return kind
 
     def _ranged(self, value: Value, scheme: Scheme) -> Any:
-        if scheme.is_float:
-            return mlir_type(dtype_of(scheme.activation))
+        if scheme.has_no_integers:
+            # The results of blocks, and all that is no product of them, are f32.
+            return mlir_type(dtype_of("f32" if scheme.is_block else scheme.activation))
         name = value_name(value)
         if name not in self.ranges:
             raise QuantizationError(

@@ -49,7 +49,7 @@ def reason_against(op: TensorOp, graph: Graph) -> str | None:
     rule = find_rule(op)
     if rule is None:
         return "there is no instruction for it"
-    plain = _plain_result(op) or npu.is_f32_on_npu(op)
+    plain = _plain_result(op) or npu.is_f32_on_npu(op) or npu.is_block_op(op)
     if any(not _computable(value) and not plain for value in op.results):
         return "it computes with real numbers"
     tensors = {value: tensor_of(value) for value in (*op.operands, *op.results)}

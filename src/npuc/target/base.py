@@ -16,19 +16,20 @@ class Part(BaseModel):
 
 
 _TYPES = [dtype_of(name) for name in MACHINE_TYPES]
-FLOATS = tuple(dtype.short for dtype in _TYPES if dtype.is_float)
-"""The floating-point types."""
+_INTEGERS = [dtype for dtype in _TYPES if not (dtype.is_float or dtype.is_block)]
+FLOATS = tuple(dtype.short for dtype in _TYPES if dtype not in _INTEGERS)
+"""The floating-point types, those of blocks included."""
 
 if TYPE_CHECKING:
     IntegerType = str
     FloatType = str
     ElementType = str
 else:  # the names come from the one table of element types, which a type checker cannot read
-    IntegerType = Literal[tuple(dtype.short for dtype in _TYPES if not dtype.is_float)]
+    IntegerType = Literal[tuple(dtype.short for dtype in _INTEGERS)]
     FloatType = Literal[FLOATS]
     ElementType = Literal[tuple(dtype.short for dtype in _TYPES)]
 
-RANGES: dict[str, tuple[int, int]] = {dtype.short: dtype.limits for dtype in _TYPES if not dtype.is_float}
+RANGES: dict[str, tuple[int, int]] = {dtype.short: dtype.limits for dtype in _INTEGERS}
 """Least and greatest value of the integer types."""
 
 Sentence = Annotated[str, StringConstraints(strip_whitespace=True, min_length=3, max_length=400)]

@@ -1,4 +1,4 @@
-"""bf16, f16 and f32 through the native core, and rounding to block floating point."""
+"""bf16, f16 and f32 through the native core."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from npuc.engine.handlers import Step, handles
 from npuc.engine.handlers.layout import elementwise, inward, outward
 from npuc.ir import Graph, dtype_of, npu, shape_of
 from npuc.kernels import float_rows, floats
-from npuc.kernels.blocks import block_round
 
 
 def _pair(values: Sequence[int]) -> tuple[int, int]:
@@ -139,10 +138,3 @@ def reduce(op: npu.FloatReduce, graph: Graph, threads: int) -> Step:
             float_rows.extreme(arrays[0], axes, larger=larger, keepdims=keep, threads=threads)
         ]
     return lambda arrays: [float_rows.reduce_sum(arrays[0], axes, mean=mean, keepdims=keep, threads=threads)]
-
-
-@handles(npu.BlockRound)
-def blocks(op: npu.BlockRound, graph: Graph, threads: int) -> Step:
-    """For evaluation: no kernel of the core."""
-    axis, kind = op.axis, op.format
-    return lambda arrays: [block_round(arrays[0], axis, kind)]

@@ -1,14 +1,14 @@
-"""The `npu` dialect: ops on quantized tensors, and on bf16, f16 and f32, each with all that its arithmetic needs.
+"""The `npu` dialect: ops on quantized tensors, on bf16, f16 and f32, and on blocks, each with all that its arithmetic needs.
 
 Ops that only move elements, and `top.max_pool`, are those of the `top` dialect on quantized tensors: they are the same
 in both. Importing this package registers every op in `NPU_OPS`.
 """
 
 from npuc.ir.npu.arithmetic import Add, AvgPool, ChannelTable, Mul, Requant, Sub, Table
+from npuc.ir.npu.blocks import BlockConv, BlockLinear, BlockMatMul, BlockPack, is_block_op
 from npuc.ir.npu.boundary import Dequantize, Quantize, Reinterpret
 from npuc.ir.npu.definition import NPU_OPS, NpuOp, OutputStage
 from npuc.ir.npu.floating import (
-    BlockRound,
     Cast,
     FloatAdd,
     FloatAvgPool,
@@ -39,7 +39,10 @@ __all__ = [
     "RNN",
     "Add",
     "AvgPool",
-    "BlockRound",
+    "BlockConv",
+    "BlockLinear",
+    "BlockMatMul",
+    "BlockPack",
     "Cast",
     "ChannelTable",
     "Conv",
@@ -75,5 +78,6 @@ __all__ = [
     "Sub",
     "Table",
     "computes_in_f32",
+    "is_block_op",
     "is_f32_on_npu",
 ]

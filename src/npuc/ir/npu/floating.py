@@ -31,8 +31,6 @@ from npuc.ir.top import convolution, matmul
 from npuc.ir.top.reduction import reduced_shape
 from npuc.ir.top.window import window_output
 
-BLOCK_FORMATS = ("mx6", "mx9")
-
 
 class FloatOp(NpuOp):
     """An op on bf16, f16 or f32."""
@@ -321,28 +319,3 @@ class Cast(NpuOp):
                 f"a cast is of f32, bf16, f16, not {kind}",
             )
         require(self.x.type.element_type != self.to, "a cast changes the type")  # type: ignore[attr-defined]
-
-
-@npu_op
-class BlockRound(NpuOp):
-    """f32 rounded to what block floating point holds, blocks of 16 along `axis`; `format` is mx6 or mx9.
-
-    For evaluation: the values stay f32.
-    """
-
-    name = "npu.block_round"
-    x = operand()
-    axis: int = integer()
-    format: str = text()
-    y = result()
-
-    def infer(self) -> Sequence[Attribute]:
-        """The shape of x."""
-        return [tensor_type(shape_of(self.x), self.to)]
-
-    def check(self) -> None:
-        """A known format of f32."""
-        normal_axis(self.axis, len(shape_of(self.x)))
-        require(self.format in BLOCK_FORMATS, f"format '{self.format}' is not {' or '.join(BLOCK_FORMATS)}")
-        plain = mlir_type("f32")
-        require(self.to == plain == self.x.type.element_type, "needs f32")  # type: ignore[attr-defined]

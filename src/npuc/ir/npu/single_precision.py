@@ -10,6 +10,7 @@ from typing import Any
 
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import dtype_of, is_static
+from npuc.ir.npu.blocks import BlockLinear
 from npuc.ir.npu.floating import FloatOp
 from npuc.ir.top.movement import MOVERS, Concat, Pad
 from npuc.ir.top.resampling import Resize
@@ -17,7 +18,7 @@ from npuc.ir.top.resampling import Resize
 
 def computes_in_f32(op: Any) -> bool:
     """Whether an op computes with f32 by an instruction."""
-    return isinstance(op, FloatOp) and dtype_of(op.to).name == "f32"
+    return isinstance(op, FloatOp | BlockLinear) and dtype_of(op.to).name == "f32"
 
 
 def is_f32_on_npu(op: TensorOp) -> bool:

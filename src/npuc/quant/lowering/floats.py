@@ -16,6 +16,7 @@ from npuc.ir import Value, dtype_of, layer_name, location, npu, result_names, sh
 from npuc.ir.definition import TopOp
 from npuc.ir.top.functions import FUNCTIONS
 from npuc.ir.top.movement import MOVERS
+from npuc.kernels.blocks import pack
 from npuc.kernels.floats import BF16
 from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.f32_functions import f32_function
@@ -110,6 +111,9 @@ def linear(op: Any, context: LoweringContext) -> Value | list[Value]:
     biased = op.bias is None or context.constant(op.bias) is not None
     if not (fixed and flat and biased):
         return widened(op, context)
+    scheme = context.scheme(op)
+    if scheme.is_block and (packed := _packed(op, context, scheme.activation)) is not None:
+        return packed
     sums: Value = context.emit(
         _LINEAR[type(op)],
         context.short(op.operands[0], to),
@@ -137,6 +141,53 @@ def _weight(op: Any, context: LoweringContext, to: Any) -> Value:
     with np.errstate(over="ignore"):
         short = real.astype(dtype_of(to).numpy)
     return context.shared_weight(f"{value_name(value)}/dequantized", short)
+
+
+def _packed(op: Any, context: LoweringContext, kind: str) -> Value | None:
+    """A product of packed blocks; None if it is none of one group with constant weights, whose products are those of f32."""
+    weight = context.constant(op.operands[1])
+    if weight is None or isinstance(op, top.Deconv) or getattr(op, "group", 1) != 1:
+        return None
+    if isinstance(op, top.MatMul) and (weight.ndim != 2 or len(shape_of(op.a)) == 4):
+        return None
+    if not np.isfinite(weight).all():
+        raise NoIntegerForm(f"{kind} does not hold all values of its weights")
+    bias = None if op.bias is None else context.real(op.bias)
+    common: dict[str, Any] = {
+        "to": context.type_of(op.results[0]),
+        "format": kind,
+        "relu": op.relu,
+        "relu_limit": op.relu_limit,
+    }
+    name = f"{value_name(op.operands[1])}/{kind}"
+    if isinstance(op, top.MatMul):
+        rows = pack(np.ascontiguousarray(weight if op.transpose_b else weight.T, np.float32), kind)
+        x = context.packed(op.a, len(shape_of(op.a)) - 1, kind)
+        product = context.emit(
+            npu.BlockMatMul,
+            x,
+            context.weight(name, rows),
+            bias,
+            inputs=shape_of(op.a)[-1],
+            loc=op.location,
+            **common,
+        )
+    else:
+        rows = pack(np.ascontiguousarray(weight.transpose(0, 2, 3, 1), np.float32), kind)
+        window = {key: getattr(op, key) for key in ("strides", "pads", "dilations")}
+        x = context.packed(op.x, 1, kind)
+        product = context.emit(
+            npu.BlockConv,
+            x,
+            context.weight(name, rows),
+            bias,
+            inputs=weight.shape[1],
+            loc=op.location,
+            **window,
+            **common,
+        )
+    computed: Value = product.y
+    return computed
 
 
 _BINARY: dict[type[TopOp], type[npu.FloatOp]] = {
