@@ -57,7 +57,6 @@ from npuc.errors import (
     UsageError,
 )
 from npuc.files import before_mapping
-from npuc.native import report_truncation
 from npuc.plugin_code import fault_of
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -135,8 +134,14 @@ def _options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit status."""
-    before_mapping(lambda: report_truncation(FileFormatError.exit_status))
+    before_mapping(_report_truncation)
     sys.exit(run_command(arguments))
+
+
+def _report_truncation() -> None:
+    from npuc.native import report_truncation  # needs ctypes, which `npuc --help` does not
+
+    report_truncation(FileFormatError.exit_status)
 
 
 def run_command(arguments: list[str] | None = None) -> int:
