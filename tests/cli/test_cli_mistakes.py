@@ -270,7 +270,7 @@ def test_misspelt_names_are_answered_with_the_right_one(npuc: Any, program: Path
     assert "did you mean 'edge-1t'?" in npuc("inspect", program, "--target", "EDGE-1T").err
     done = npuc("quantize", program, "--random", "--keep-float", "rr")
     assert "Did you mean 'r'?" in done.err
-    for text, answer in (("shceme: int16", "'scheme'"), ("zzz: 1", "scheme, types, layers")):
+    for text, answer in (("shceme: int16", "'scheme'"), ("zzz: 1", "scheme, options, types, layers")):
         Path("c.yaml").write_text(text)
         done = npuc("quantize", program, "--random", "--config", "c.yaml")
         assert done.status == 2 and "there is no field" in done.err and answer in done.err
