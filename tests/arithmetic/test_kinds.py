@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuc.arithmetic.dtypes import CODES, DTYPES, NARROW, SHORT, dtype_of
+from npuc.arithmetic.dtypes import BLOCK_DTYPES, CODES, DTYPES, NARROW, SHORT, dtype_of
 from npuc.arithmetic.kinds import KINDS, ROUNDINGS, Kind, Rounding, Scales, kind_named, shifted
 from npuc.arithmetic.requantization import round_constants, scaling
 from npuc.ir import Graph, npu, parse_graph, print_graph, tensor_type
@@ -41,9 +41,9 @@ def test_names_and_codes() -> None:
     ]
     assert list(isa.KINDS) == [kind.value for kind in KINDS]
     assert [how.value for how in ROUNDINGS] == ["half_away", "half_even", "half_up"]
-    assert CODES == ("i8", "ui8", "i16", "i32", "i4", "f32", "bf16", "f16", "i64")
+    assert CODES == ("i8", "ui8", "i16", "i32", "i4", "f32", "bf16", "f16", "i64", "mx6", "mx9")
     assert [dtype_of(name).code for name in CODES] == list(range(len(CODES)))
-    assert len(SHORT) == len(DTYPES) + len(NARROW) and SHORT["u8"].name == "ui8"
+    assert len(SHORT) == len((*DTYPES, *NARROW, *BLOCK_DTYPES)) and SHORT["u8"].name == "ui8"
     assert [(dtype.name, dtype.bits) for dtype in map(dtype_of, ("i4", "ui16", "bf16", "i1", "f8E5M2"))] == [
         ("i4", 4),
         ("ui16", 16),
