@@ -81,8 +81,9 @@ def command(args: CombineCommand) -> None:
     for name, model in others:
         if model.layers == first.layers and combined.shared[name] < _LITTLE * model.weights.size:
             printer.note(
-                f"entry {name} has the layers of the first and little of its weights: compile both with one calibration table "
-                "(--table), and with the same choices of the schedule (docs/file-format.md, Entries)"
+                f"entry {name} has the layers of the first and shares little of its weights: 'npuc compile --table TABLE' "
+                "makes both with one calibration table; the choices of their schedules must be the same, too "
+                "(docs/file-format.md, Entries)"
             )
     printer.result(
         {
