@@ -105,7 +105,7 @@ def test_a_channel_of_zeros(npuc: Any, here: Path) -> None:
         ("scheme: {fixed_outputs: [[softmax, i8]]}", "'fixed_outputs' cannot hold"),
         ("scheme: {fixed_outputs: [[sotfmax, i8, 0.1, 0]]}", "the IR has no op of this name"),
         ("scheme: {fixed_outputs: [[softmax, i8, 0.1, 500]]}", "zero point 500 is outside -128 to 127"),
-        ("scheme: {activation: bf16}", "bf16 cannot be multiplied by weights of type i8"),
+        ("scheme: {activation: bf16, weight: f16}", "bf16 cannot be multiplied by weights of type f16"),
     ],
 )
 def test_configurations_that_cannot_be(npuc: Any, program: Path, text: str, words: str) -> None:

@@ -96,5 +96,8 @@ def test_entries_that_could_share_more_are_told_how(npuc: Any, root: Path, here:
         )
         assert done.status == 0, done.err
     done = npuc("combine", "s1.npu", "s2.npu", "-o", "both.npu")
-    assert done.status == 0 and "entry s2 has the layers of the first and shares little of its weights" in done.err
+    assert (
+        done.status == 0
+        and "entry s2 has the layers of the first and shares little of its weights" in done.err
+    )
     assert "little of its weights" not in npuc("combine", "a=s1.npu", "b=s1.npu", "-o", "same.npu").err

@@ -321,7 +321,7 @@ CRAFTED: list[tuple[str, int, str, Any]] = [
     (_TEXT, 0, "far_stride", {0: -(1 << 63)}),
     (_TEXT, 0, "near_stride", {1: -(1 << 31)}),
     (_TEXT, 0, "near_stride", {1: (1 << 31) - 1}),
-    (_TEXT, _ROWS["conv"], "x_dtype", 9),
+    (_TEXT, _ROWS["conv"], "x_dtype", 11),
     (_TEXT, _ROWS["conv"], "kind", 5),
     (_TEXT, _ROWS["conv"], "wide", 2),
     (_TEXT, _ROWS["conv"], "weight", 1 << 30),

@@ -127,12 +127,14 @@ def test_what_is_wrong_is_told_in_the_same_words(model: Path, name: str) -> None
 
 
 def test_weights_of_their_own(model: Path, tmp_path: Path) -> None:
-    """Only Caffe, Darknet and Keras keep weights apart; others do not swallow the option."""
+    """Caffe, Darknet and Keras keep weights apart, TensorFlow has checkpoints; others do not swallow the option."""
     other = tmp_path / "other.weights"
     other.write_bytes(b"nothing of use")
-    words = (
-        "not a readable HDF5|not a valid Caffe model" if model.suffix in (".h5", ".prototxt") else "inside"
-    )
+    words = {
+        ".h5": "not a readable HDF5",
+        ".prototxt": "not a valid Caffe model",
+        ".pb": "no such checkpoint",
+    }.get(model.suffix, "inside")
     with pytest.raises(NpucError, match=words) as caught:
         import_model(model, ImportOptions(weights=other))
     assert str(other) in str(caught.value)

@@ -85,7 +85,7 @@ def test_the_effective_configuration_names_every_layer(graph: Graph) -> None:
         (QuantizationConfig(layers={"hed": "int16"}), "no layer 'hed'.*'head'"),
         (QuantizationConfig(types={"convv": "int16"}), "no op 'convv'.*'conv'"),
         (QuantizationConfig(scheme={"wieght": "i8"}), "no 'wieght'.*'weight'"),
-        (QuantizationConfig(scheme={"weight": "i9"}), "cannot be 'i9'.*i8, i4, i16"),
+        (QuantizationConfig(scheme={"weight": "i17"}), "cannot be 'i17'.*i2, i3, i4"),
         (QuantizationConfig(scheme={"per_channel": 1}), "cannot be 1"),
         (QuantizationConfig(scheme={"requant": "pow2"}), "needs power-of-two scales"),
     ],
