@@ -16,7 +16,7 @@ from npuc.codegen.compile_model import CompileOptions, compile_program
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
 from npuc.errors import QuantizationError
 from npuc.flow import quantize_network
-from npuc.ir import Graph, load_graph, npu, save_graph, top
+from npuc.ir import Graph, load_graph, npu, save_graph, tensor_type, top
 from npuc.ir import dtype_of as ir_dtype_of
 from npuc.ir.dtypes import quant_of
 from npuc.program.disassemble import lines, select
@@ -159,3 +159,20 @@ def test_simulators_agree_on_a_program_of_odd_widths() -> None:
     model = compile_program(made, machine(16 << 10)).model
     x = {"x": np.random.default_rng(4).uniform(-1, 1, (1, 5, 7, 6)).astype(np.float32)}
     np.testing.assert_array_equal(Simulator(model).run(x)["y"], IntegerEngine(made).run(x)["y"])
+
+
+@pytest.mark.parametrize("bits", range(9, 17))
+def test_the_border_of_a_pad_never_leaves_its_width(bits: int) -> None:
+    graph = Graph.empty([("x", tensor_type((1, 3, 4, 5), "f32"))])
+    pads = (0, 0, 1, 2, 0, 1, 0, 1)
+    pad = top.Pad.make(graph.inputs[0].value, pads=pads, mode="constant", value=0.5, name="y")
+    graph.block.add_op(pad)
+    graph.set_outputs([("y", pad.y)])
+    scheme = replace(SCHEMES["dfp16"], activation=f"i{bits}")
+    made = quantize(graph, dict.fromkeys("xy", (-0.5, 0.5)), scheme)
+    scale = 2.0**-bits  # 0.5 is one step more than the greatest number
+    done = check(made, machine(8 << 10), 2)
+    assert done is not None
+    assert "pad" in {layer.kind for part in done.parts for layer in part.network.layers}
+    y = Simulator(done.model).run({"x": np.zeros((1, 3, 4, 5), np.float32)})["y"]
+    assert y.max() == 0.5 - scale

@@ -12,11 +12,12 @@ import numpy as np
 from npuc.arithmetic.dtypes import dtype_of
 from npuc.arrays import Array
 from npuc.ir import Graph, top
+from npuc.ir.dtypes import QuantType, quant_of
 from npuc.program.instructions import Copy, Fill, Gather
 from npuc.schedule.constants import Constants
 from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Rows, Tensor, Tile, aligned
 from npuc.schedule.rules import NotHere, Tensors, layers_as
-from npuc.schedule.rules.common import LIMITS, is_float, is_natural
+from npuc.schedule.rules.common import is_natural
 from npuc.schedule.rules.elementwise import copied
 
 Axis = tuple[int, int, int]
@@ -623,16 +624,17 @@ def pad(op: top.Pad, graph: Graph, tensor: Tensors) -> Layer:
             raise NotHere(f"a pad of mode {op.mode} along these axes")
         maps = [np.pad(np.arange(x.shape[i]), (before[i], after[i]), mode=op.mode) for i in (2, 3)]  # type: ignore[call-overload]
         return _by_index(op, x, y, *maps)
-    return Layer(y.name, "pad", (x,), (y,), PadOp(x, y, before, _stored(op.value, x)), source=op)
+    computed = PadOp(x, y, before, _stored(op.value, x, quant_of(op.x)))
+    return Layer(y.name, "pad", (x,), (y,), computed, source=op)
 
 
-def _stored(value: float, tensor: Tensor) -> int:
-    """The integer that stands for a real number in a tensor; of floats, its bits."""
-    if is_float(tensor):
+def _stored(value: float, tensor: Tensor, kind: QuantType | None) -> int:
+    """The integer that stands for a real number in a tensor, within the bits that it has; of floats, its bits."""
+    if kind is None:
         stored = np.array(value).astype(np.float32).astype(dtype_of(tensor.dtype).numpy)
         return int(stored.view(np.int16 if tensor.itemsize == 2 else np.int32))
-    least, most = LIMITS[tensor.dtype]
-    return int(min(max(np.rint(value / tensor.scale) + tensor.zero_point, least), most))
+    least, most = kind.dtype.limits
+    return int(min(max(np.rint(value / kind.scale) + kind.zero_point, least), most))
 
 
 @layers_as(top.Resize)
