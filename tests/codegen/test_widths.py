@@ -16,7 +16,7 @@ from npuc.codegen.compile_model import CompileOptions, compile_program
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
 from npuc.errors import QuantizationError
 from npuc.flow import quantize_network
-from npuc.ir import Graph, load_graph, npu, save_graph, tensor_type, top
+from npuc.ir import Graph, load_graph, npu, save_graph, tensor_type, top, value_name
 from npuc.ir import dtype_of as ir_dtype_of
 from npuc.ir.dtypes import quant_of
 from npuc.program.disassemble import lines, select
@@ -176,3 +176,16 @@ def test_the_border_of_a_pad_never_leaves_its_width(bits: int) -> None:
     assert "pad" in {layer.kind for part in done.parts for layer in part.network.layers}
     y = Simulator(done.model).run({"x": np.zeros((1, 3, 4, 5), np.float32)})["y"]
     assert y.max() == 0.5 - scale
+
+
+@pytest.mark.parametrize("scheme", [Scheme(activation="i10"), Scheme(narrow_activations=True)])
+def test_reals_between_float_layers_never_leave_their_width(scheme: Scheme) -> None:
+    only = replace(scheme, activation_scales="symmetric", classes=("activations",))
+    made = quantize(network(), RANGES, only)
+    x = {"x": np.random.default_rng(2).uniform(-9, 9, (1, 5, 7, 6)).astype(np.float32)}
+    values = IntegerEngine(made, fetch=ALL_TENSORS, raw=True).run(x)
+    read = [op.x for op in made.ops if isinstance(op, npu.Dequantize)]
+    least, most = -127 if only.narrow_activations else -512, 127 if only.narrow_activations else 511
+    assert len(read) >= 3
+    for value in read:
+        assert least <= values[value_name(value)].min() and values[value_name(value)].max() <= most

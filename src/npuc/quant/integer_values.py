@@ -133,15 +133,18 @@ class IntegerValues(TypeAssignment):
         elif (value, own) in self._integer and isinstance(own, QuantType):
             quantized = self.requantized(self._integer[value, own], to, self.derived(value, "requantized"))
         else:
-            name = self.derived(value, "quantized")
-            # Integers that NumPy has cross the border; those of fewer bits are made of them.
-            border = QuantType.of(to.dtype.carrier, to.scale, to.zero_point)
-            quantized = self.emit(
-                npu.Quantize, self._exact(value), to=border, rounding=self.rounding, name=name
-            ).y
-            if border != to or (self._current.narrow_activations and to.dtype.limits[0] < 0):
-                quantized = self.requantized(quantized, to, self.derived(value, "narrowed"))
+            quantized = self.rounded(value, self._exact(value), to)
         self._integer[value, to] = quantized
+        return quantized
+
+    def rounded(self, value: Value, real: Value, to: QuantType) -> Value:
+        """The reals of an old value as integers of a type, none outside of its width or of a narrow range."""
+        # Integers that NumPy has cross the border; those of fewer bits are made of them.
+        border = QuantType.of(to.dtype.carrier, to.scale, to.zero_point)
+        name = self.derived(value, "quantized")
+        quantized: Value = self.emit(npu.Quantize, real, to=border, rounding=self.rounding, name=name).y
+        if border != to or (self._current.narrow_activations and to.dtype.limits[0] < 0):
+            quantized = self.requantized(quantized, to, self.derived(value, "narrowed"))
         return quantized
 
     def short(self, value: Value, to: Any) -> Value:

@@ -149,6 +149,7 @@ class LoweringContext(IntegerValues):
         operands = [self.real(value) for value in op.operands]
         partial = self._partial.get(op)
         if partial is not None:
+            self._current = partial
             operands = quantized_operands(op, operands, self, partial)
         copy = type(op).create(
             operands=operands,

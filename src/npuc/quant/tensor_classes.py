@@ -127,8 +127,7 @@ def quantized_results(
 def rounded(old: Value, new: Value, context: IntegerValues, scheme: Scheme) -> Value:
     """A float value as the reals that the integers of its range stand for."""
     kind = context.ranged_type(old, scheme)
-    name = context.derived(old, "quantized")
-    integers = context.emit(npu.Quantize, new, to=kind, rounding=context.rounding, name=name).y
+    integers = context.rounded(old, new, kind)
     real: Value = context.emit(
         npu.Dequantize, integers, to=mlir_type("f32"), name=context.derived(old, "rounded")
     ).y
