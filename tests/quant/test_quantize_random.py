@@ -70,6 +70,8 @@ def check_ops(source: Graph, made: Graph, inputs: dict[str, Array]) -> int:
         allowed = (
             weight_error(op, made, reach) + table_error(op) + mean_error(op, clipped) + 1.01 * kind.scale
         ) + 0.51 * between
+        if isinstance(original, top.Div) and _divisor(op) is not None:
+            allowed += reciprocal_error(op, reach, operands[1])
         assert error <= allowed, f"{op.name} '{name}' ({original.name}): {error / kind.scale:.2f} steps"
         assert integers[name].dtype == kind.dtype.numpy
         compared += 1
@@ -91,7 +93,10 @@ def _operand(
     op: Any, position: int, original: TopOp, source: Graph, made: Graph, integers: dict[str, Array]
 ) -> Array:
     """What an operand of the integer op stands for; weights of linear layers as they were."""
-    ours = op.operands[position] if position < len(op.operands) else None
+    ours: Any = op.operands[position] if position < len(op.operands) else None
+    if position == 1 and isinstance(original, top.Div) and _divisor(op) is not None:
+        # The product reads the reciprocal of what the quotient is divided by.
+        ours = _divisor(op)
     kind = quant_of(ours) if ours is not None else None
     if kind is None:
         constant = source.constant(original.operands[position])
@@ -100,6 +105,12 @@ def _operand(
     constant = made.constant(ours)
     array = integers[value_name(ours)] if constant is None else constant
     return np.asarray((array.astype(np.float64) - kind.zero_point) * kind.scale, np.float32)
+
+
+def _divisor(op: Any) -> Any:
+    """What a product with a reciprocal divides by."""
+    before = op.operands[1].owner if isinstance(op, npu.Mul) else None
+    return before.x if isinstance(before, npu.Table) and before.function == "reciprocal" else None
 
 
 def _run(original: TopOp, source: Graph, operands: list[Array]) -> Array:
@@ -120,6 +131,17 @@ def table_error(op: Any) -> float:
     """A 16-bit table is straight lines over 128 steps; all functions that are drawn have slopes up to 1."""
     x = quant_of(op.operands[0])
     return 64 * x.scale if isinstance(op, npu.Table) and x is not None and x.dtype.itemsize == 2 else 0.0
+
+
+def reciprocal_error(op: Any, reach: float, divisors: Array) -> float:
+    """What the reciprocal does to a quotient: it is rounded to its own steps, and divisors that rounding took below the least
+    that was seen (by up to half a step, or 64 in a table of straight lines) count as the least."""
+    inverse, divisor = quant_of(op.operands[1]), quant_of(_divisor(op))
+    assert inverse is not None
+    assert divisor is not None
+    least = float(np.abs(divisors).min(initial=np.inf))
+    off = 64 if divisor.dtype.itemsize == 2 else 0.5
+    return reach * (0.51 * inverse.scale + off * divisor.scale / least**2)
 
 
 def mean_error(op: Any, reference: Array) -> float:
@@ -157,3 +179,31 @@ def test_the_check_itself_can_fail() -> None:
     table.operands[1] = wrong.output
     with pytest.raises(AssertionError, match="steps"):
         check_ops(graph, made, inputs)
+
+
+@pytest.mark.parametrize("scheme", ["int4-weights", "uint8-weights"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_quotient_is_within_a_few_steps(scheme: str, sign: int) -> None:
+    graph = Graph.empty([("a", tensor_type((1, 64), "f32")), ("b", tensor_type((1, 64), "f32"))])
+    op = top.Div.make(graph.inputs[0].value, graph.inputs[1].value, name="y")
+    graph.block.add_op(op)
+    graph.set_outputs([("y", op.y)])
+    random = np.random.default_rng(0)
+    inputs = {
+        "a": random.uniform(-1, 1, (1, 64)).astype(np.float32),
+        "b": (sign * random.uniform(0.5, 4, (1, 64))).astype(np.float32),
+    }
+    made = quantize(graph, ranges_on(graph, inputs), SCHEMES[scheme])
+    assert any(isinstance(op, npu.Mul) for op in made.ops)
+    assert check_ops(graph, made, inputs) == 1
+
+
+@pytest.mark.parametrize("lowest", [1e-3, 1.0, 100.0])
+def test_a_relu_of_next_to_nothing_does_not_wrap_around(lowest: float) -> None:
+    graph = Graph.empty([("x", tensor_type((1, 64), "f32"))])
+    op = top.Relu.make(graph.inputs[0].value, name="y")
+    graph.block.add_op(op)
+    graph.set_outputs([("y", op.y)])
+    inputs = {"x": np.linspace(-lowest, 1e-8, 64, dtype=np.float32).reshape(1, 64)}
+    made = quantize(graph, ranges_on(graph, inputs), SCHEMES["tflite-int16"])
+    assert check_ops(graph, made, inputs) == (lowest < 1)

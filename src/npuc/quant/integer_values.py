@@ -20,7 +20,7 @@ from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.lowering.registry import (
     NoIntegerForm,
 )
-from npuc.quant.lowering.scaling import flat, require_multipliers
+from npuc.quant.lowering.scaling import flat, require_multipliers, require_room
 from npuc.quant.parameters import (
     activation_type,
     output_limits,
@@ -227,6 +227,7 @@ class IntegerValues(TypeAssignment):
         except ValueError as error:
             raise NoIntegerForm(str(error)) from error
         require_multipliers(scaling, 2.0 ** (8 * source.dtype.itemsize) * source.scale / to.scale)
+        require_room(scaling, source)
         parameters = flat(scaling)
         lo, hi = output_limits(to, narrow=self._current.narrow_activations)
         rescaled: Value = self.emit(

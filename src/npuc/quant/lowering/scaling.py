@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import Scaling
+from npuc.ir.dtypes import QuantType
 from npuc.quant.lowering.registry import NoIntegerForm
 
 
@@ -20,3 +22,18 @@ def require_multipliers(scaling: Scaling, largest: float) -> None:
     """Refuse multipliers that the largest shift made 0, if the output could be more than half a step."""
     if largest >= 0.5 and scaling.multiplier is not None and not scaling.multiplier.all():
         raise NoIntegerForm("the shift that its multiplier needs is above the largest that there is")
+
+
+def require_room(scaling: Scaling, x: QuantType) -> None:
+    """Refuse a change of scale under `double_rounding` whose shift to the left takes integers of x out of int32.
+
+    They wrap around, as in TFLite: what is far below zero would come out as the largest value.
+    """
+    if scaling.kind is not Kind.DOUBLE_ROUNDING or scaling.shift is None:
+        return
+    left = max(31 - int(scaling.shift.min()), 0)
+    least, most = x.dtype.limits
+    if (most - x.zero_point) << left >= 1 << 31 or (x.zero_point - least) << left > 1 << 31:
+        raise NoIntegerForm(
+            f"its result is so much finer than its operand that a shift of {left} to the left leaves 32 bits"
+        )

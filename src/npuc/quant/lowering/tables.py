@@ -16,7 +16,7 @@ from npuc.ir.dtypes import QuantType
 from npuc.ir.top.functions import FUNCTIONS, function_of
 from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
-from npuc.quant.lowering.scaling import flat
+from npuc.quant.lowering.scaling import flat, require_room
 from npuc.quant.parameters import quantize_array
 from npuc.quant.scheme import Scheme
 
@@ -99,6 +99,7 @@ def bounded(op: Any, context: LoweringContext) -> Value:
         scaling = requant_parameters(Kind.DOUBLE_ROUNDING, x.scale, y.scale)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
+    require_room(scaling, x)
     clipped: Value = context.emit(
         npu.Requant,
         context.integer(op.x),
