@@ -29,7 +29,7 @@ PARTLY: Mapping[type[TopOp], str] = {
     top.ArgReduce: "where what follows takes integers",
     top.Cast: "from booleans that are computed there, and of inputs of 8 or 16 bits",
     top.Compare: "where what it compares is computed there",
-    top.Div: "where divisors have one sign, and the largest is at most 64 times the smallest",
+    top.Div: "where divisors have one sign, and the largest is at most 16 times the smallest",
     top.GatherElements: "at constant indices",
     top.GatherND: "at constant indices",
     top.GridSample: "at constant points of one image",
