@@ -140,7 +140,7 @@ def test_random_networks_give_the_same_bits() -> None:
     assert packed >= 2
 
 
-@pytest.mark.parametrize("standalone", [True, False])
+@pytest.mark.parametrize("standalone", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_c_applications_have_the_same_bits(tmp_path: Path, standalone: bool) -> None:
     program = quantize(products(), {}, SCHEMES["mx9"])
     model = compile_program(program, with_blocks(load_target("edge-1t")), CompileOptions(1)).model

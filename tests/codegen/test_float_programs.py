@@ -110,7 +110,14 @@ def test_a_machine_without_the_type_says_so(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "standalone"), [("bf16", True), ("f16", True), ("f32", True), ("f16", False), ("f32", False)]
+    ("scheme", "standalone"),
+    [
+        ("bf16", True),
+        ("f16", True),
+        ("f32", True),
+        pytest.param("f16", False, marks=pytest.mark.slow),
+        ("f32", False),
+    ],
 )
 def test_c_applications_have_the_same_bits(root: Path, tmp_path: Path, scheme: str, standalone: bool) -> None:
     """An application compares its outputs with those of the simulator on a sample that is exported with it."""

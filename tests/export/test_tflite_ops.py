@@ -34,7 +34,7 @@ def test_a_judge_that_can_say_no(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(arithmetic, "flat_stage", wrong)
     with pytest.raises(AssertionError):
-        judge("mul", 5)
+        judge("mul", 5, shrink=False)
 
 
 OWN = (("sigmoid", "LOGISTIC"), ("tanh", "TANH"), ("exp", "EXP"), ("hard_swish", "HARD_SWISH"))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from npuc.arrays import Array
@@ -441,8 +441,8 @@ def drawn(draw: Draw, name: str) -> tuple[Graph, dict[str, Array]]:
     return quantize(graph, ranges, scheme), feed
 
 
-def judge(name: str, examples: int) -> tuple[int, int]:
-    """Compare drawn networks of a case; the numbers of networks and of outputs."""
+def judge(name: str, examples: int, shrink: bool = True) -> tuple[int, int]:
+    """Compare drawn networks of a case; the numbers of networks and of outputs. `shrink`: look for a smaller one that differs."""
     counts = [0, 0]
 
     @settings(
@@ -451,6 +451,7 @@ def judge(name: str, examples: int) -> tuple[int, int]:
         derandomize=True,
         database=None,
         suppress_health_check=list(HealthCheck),
+        phases=[phase for phase in Phase if shrink or phase not in (Phase.shrink, Phase.explain)],
     )
     @given(st.data())
     def compare(data: Any) -> None:
