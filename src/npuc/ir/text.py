@@ -48,10 +48,10 @@ class _Lexer(MLIRLexer):
     """xDSL takes a literal with escaped non-ASCII characters for bytes; to npuc all UTF-8 is text (layer names are).
 
     Its pattern of a literal repeats a repetition, `([^"]+|...)*`, which tries every way to cut n characters into runs, 2^n
-    of them, when the closing quote is missing. One character at a time there is only one way.
+    of them, when the closing quote is missing. Possessive repetitions (`++`, `*+`) keep the first way.
     """
 
-    _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*"')
+    _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
 
     def _lex_string_literal(self, start_pos: int) -> MLIRToken:
         token = super()._lex_string_literal(start_pos)
