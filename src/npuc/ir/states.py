@@ -38,9 +38,9 @@ def set_states(graph: Graph, pairs: Mapping[str, str]) -> None:
     """Pair inputs with outputs; `UsageError` for names that are none and for types that differ."""
     inputs, outputs = ({port.name: port for port in ports} for ports in (graph.inputs, graph.outputs))
     for name, output in pairs.items():
-        for what, known, wanted in (("input", inputs, name), ("output", outputs, output)):
-            if wanted not in known:
-                raise UsageError(f"there is no {what} '{wanted}'", fix=f"There are: {', '.join(known)}")
+        for what, known, given in (("input", inputs, name), ("output", outputs, output)):
+            if given not in known:
+                raise UsageError(f"there is no {what} '{given}'", fix=f"There are: {', '.join(known)}")
         if inputs[name].type != outputs[output].type:
             raise UsageError(
                 f"the state '{name}' is {inputs[name].type}, and '{output}', which it is to be in the next run, is "

@@ -31,8 +31,8 @@ def with_activation_forms(
 
     The configuration decides, if it says anything; otherwise the target does.
     """
-    asked = None if config is None else config.activation_forms
-    forms = asked if asked is not None else () if target is None else target.limits.activation_forms
+    configured = None if config is None else config.activation_forms
+    forms = configured if configured is not None else () if target is None else target.limits.activation_forms
     if not forms:
         return graph, ()
     changed = graph.copy()

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from xdsl.ir import SSAValue
 
+from npuc.arrays import Array
 from npuc.ir.dtypes import shape_of
 from npuc.ir.graph import Graph
 from npuc.ir.names import result_names
@@ -54,31 +55,10 @@ class ConvolutionOfPlanes(GraphPattern):
         weight = self.graph.constant(op.weight) if is_volume(op) else None
         if weight is None:
             return
-        n, _, _, height, width = shape_of(op.x)
-        out, (depth, rows, columns) = shape_of(op.y)[1], shape_of(op.y)[2:]
-        planes = self._planes(op, rewriter, depth)
-        channels = shape_of(planes)[2]
-        images = insert_part(
-            rewriter, op, "images", Reshape, planes, shape=(n * depth, channels, height, width)
-        )
+        planes = self._planes(op, rewriter, shape_of(op.y)[2])
         kernel = np.ascontiguousarray(weight.transpose(0, 2, 1, 3, 4))
-        kernel = kernel.reshape(out, channels // op.group, *weight.shape[3:])
-        made = insert_part(
-            rewriter,
-            op,
-            "2d",
-            Conv,
-            images,
-            insert_weight(self.graph, rewriter, f"{result_names(op)[0]}/weight", kernel, like=op.weight),
-            op.bias,
-            strides=op.strides[1:],
-            pads=(*op.pads[1:3], *op.pads[4:]),
-            dilations=op.dilations[1:],
-            group=op.group,
-            **activation_of(op),
-        )
-        volume = insert_part(rewriter, op, "planes", Reshape, made, shape=(n, depth, out, rows, columns))
-        replace(rewriter, op, Permute.make(volume, order=_SWAPPED))
+        kernel = kernel.reshape(len(kernel), shape_of(planes)[2] // op.group, *weight.shape[3:])
+        _replace_by_planes(self.graph, rewriter, op, planes, kernel)
 
     def _planes(self, op: Conv, rewriter: PatternRewriter, depth: int) -> SSAValue:
         """For each plane of the result, the channels of all planes that it sees: N, D', K * C, H, W."""
@@ -89,7 +69,7 @@ class ConvolutionOfPlanes(GraphPattern):
             pads[1], pads[6] = op.pads[0], op.pads[3]
             x = insert_part(rewriter, op, "padded", Pad, x, pads=pads)
         shape = shape_of(x)
-        seen = []
+        visible = []
         for at in range(kernel):
             part = {
                 "offset": (0, at * op.dilations[0], 0, 0, 0),
@@ -97,21 +77,23 @@ class ConvolutionOfPlanes(GraphPattern):
                 "shape": (shape[0], depth, *shape[2:]),
             }
             whole = part["shape"] == shape
-            seen.append(x if whole else insert_part(rewriter, op, f"plane{at}", Slice, x, **part))
-        return _side_by_side(self.graph, rewriter, op, seen, channels)
+            visible.append(x if whole else insert_part(rewriter, op, f"plane{at}", Slice, x, **part))
+        return _side_by_side(self.graph, rewriter, op, visible, channels)
 
 
 def _side_by_side(
-    graph: Graph, rewriter: PatternRewriter, op: Conv | Deconv, seen: list[SSAValue], channels: int
+    graph: Graph, rewriter: PatternRewriter, op: Conv | Deconv, visible: list[SSAValue], channels: int
 ) -> SSAValue:
     """The planes that each plane of a result sees as channels: N, D', K * C, H, W."""
-    if len(seen) == 1:
-        return seen[0]
-    joined = insert_part(rewriter, op, "seen", Concat, seen, axis=2)
+    if len(visible) == 1:
+        return visible[0]
+    joined = insert_part(rewriter, op, "seen", Concat, visible, axis=2)
     if op.group == 1:
         return joined
     # The channels of a group lie together: group, plane, channel of the group.
-    order = np.arange(len(seen) * channels).reshape(len(seen), op.group, -1).transpose(1, 0, 2).reshape(-1)
+    order = (
+        np.arange(len(visible) * channels).reshape(len(visible), op.group, -1).transpose(1, 0, 2).reshape(-1)
+    )
     index = index_weight(graph, rewriter, op, "grouped", order)
     return insert_part(rewriter, op, "grouped", Gather, joined, index, axis=2)
 
@@ -125,41 +107,48 @@ class TransposedConvolutionOfPlanes(GraphPattern):
         weight = self.graph.constant(op.weight) if is_volume(op) else None
         if weight is None:
             return
-        n, channels, deep, height, width = shape_of(op.x)
-        out, (depth, rows, columns) = shape_of(op.y)[1], shape_of(op.y)[2:]
+        _, channels, deep, _, _ = shape_of(op.x)
         turned = insert_part(rewriter, op, "turned", Permute, op.x, order=_SWAPPED)
         x = insert_part(rewriter, op, "padded", Pad, turned, pads=(0, 0, 0, 0, 0, 0, 1, 0, 0, 0))
-        seen = []
+        visible = []
         for at in range(weight.shape[2]):
             # The plane that reaches each plane of the result through this one of the kernel; the last is zeros.
-            plane, rest = np.divmod(np.arange(depth) + op.pads[0] - at * op.dilations[0], op.strides[0])
+            first = np.arange(shape_of(op.y)[2]) + op.pads[0] - at * op.dilations[0]
+            plane, rest = np.divmod(first, op.strides[0])
             plane = np.where((rest == 0) & (plane >= 0) & (plane < deep), plane, deep)
             index = index_weight(self.graph, rewriter, op, f"plane{at}", plane)
-            seen.append(insert_part(rewriter, op, f"plane{at}", Gather, x, index, axis=1))
-        planes = _side_by_side(self.graph, rewriter, op, seen, channels)
-        shape = (n * depth, len(seen) * channels, height, width)
-        images = insert_part(rewriter, op, "images", Reshape, planes, shape=shape)
-        grouped = weight.reshape(op.group, channels // op.group, *weight.shape[1:]).transpose(
-            0, 3, 1, 2, 4, 5
-        )
-        kernel = np.ascontiguousarray(grouped).reshape(shape[1], *weight.shape[1:2], *weight.shape[3:])
-        made = insert_part(
-            rewriter,
-            op,
-            "2d",
-            Deconv,
-            images,
-            insert_weight(self.graph, rewriter, f"{result_names(op)[0]}/weight", kernel, like=op.weight),
-            op.bias,
-            strides=op.strides[1:],
-            pads=(*op.pads[1:3], *op.pads[4:]),
-            dilations=op.dilations[1:],
-            group=op.group,
-            output_padding=op.output_padding[1:],
-            **activation_of(op),
-        )
-        volume = insert_part(rewriter, op, "planes", Reshape, made, shape=(n, depth, out, rows, columns))
-        replace(rewriter, op, Permute.make(volume, order=_SWAPPED))
+            visible.append(insert_part(rewriter, op, f"plane{at}", Gather, x, index, axis=1))
+        planes = _side_by_side(self.graph, rewriter, op, visible, channels)
+        grouped = weight.reshape(op.group, channels // op.group, *weight.shape[1:])
+        kernel = np.ascontiguousarray(grouped.transpose(0, 3, 1, 2, 4, 5))
+        kernel = kernel.reshape(shape_of(planes)[2], *weight.shape[1:2], *weight.shape[3:])
+        _replace_by_planes(self.graph, rewriter, op, planes, kernel, output_padding=op.output_padding[1:])
+
+
+def _replace_by_planes(
+    graph: Graph, rewriter: PatternRewriter, op: Conv | Deconv, planes: SSAValue, kernel: Array, **more: Any
+) -> None:
+    """Put the convolution of images in the place of one of volumes; `planes` has an image for each plane of the result."""
+    n, depth, *image = shape_of(planes)
+    images = insert_part(rewriter, op, "images", Reshape, planes, shape=(n * depth, *image))
+    folded = insert_part(
+        rewriter,
+        op,
+        "2d",
+        type(op),
+        images,
+        insert_weight(graph, rewriter, f"{result_names(op)[0]}/weight", kernel, like=op.weight),
+        op.bias,
+        strides=op.strides[1:],
+        pads=(*op.pads[1:3], *op.pads[4:]),
+        dilations=op.dilations[1:],
+        group=op.group,
+        **more,
+        **activation_of(op),
+    )
+    shape = (n, depth, *shape_of(folded)[1:])
+    volume = insert_part(rewriter, op, "planes", Reshape, folded, shape=shape)
+    replace(rewriter, op, Permute.make(volume, order=_SWAPPED))
 
 
 class PoolOfPlanes(GraphPattern):

@@ -70,23 +70,23 @@ class ImageOps:
         """Bytes as reals."""
         return self.add(Cast.make(value, to=self.dtype, **self.named("cast")))
 
-    def planes(self, value: SSAValue, source: str, wanted: str, size: tuple[int, int]) -> SSAValue:
-        """The bytes of images as N x C x H x W in the colours that are wanted; red and blue may have to be swapped yet."""
+    def planes(self, value: SSAValue, source: str, colours: str, size: tuple[int, int]) -> SSAValue:
+        """The bytes of images as N x C x H x W in the given `colours`; red and blue may have to be swapped yet."""
         if source in YUV_FORMATS:
-            return self._from_yuv(value, source, wanted, size)
+            return self._from_yuv(value, source, colours, size)
         planes = self.add(Permute.make(value, order=(0, 3, 1, 2), **self.named("nchw")))
-        if source == wanted or {source, wanted} == {"rgb", "bgr"}:
+        if source == colours or {source, colours} == {"rgb", "bgr"}:
             return planes
-        if wanted == "gray":
+        if colours == "gray":
             luma = _LUMA if source in ("rgb", "rgba") else _LUMA[::-1]
             weights = np.zeros((1, CHANNELS[source]))
             weights[0, :3] = luma
             return self._mixed(planes, weights, np.zeros(1), "gray")
         if source == "rgba":
             return self.slice(planes, "rgb", (0, 0, 0, 0), (*shape_of(planes)[:1], 3, *size))
-        if source == "gray" and wanted in ("rgb", "bgr"):
+        if source == "gray" and colours in ("rgb", "bgr"):
             return self.add(Tile.make(planes, repeats=(1, 3, 1, 1), **self.named("rgb")))
-        raise PreprocessError(f"images in {source} format cannot become {wanted} inside the network")
+        raise PreprocessError(f"images in {source} format cannot become {colours} inside the network")
 
     def slice(self, value: SSAValue, what: str, offset: Sequence[int], shape: Sequence[int]) -> SSAValue:
         """A part of a tensor."""
@@ -121,7 +121,7 @@ class ImageOps:
             )
         return planes
 
-    def _from_yuv(self, value: SSAValue, source: str, wanted: str, size: tuple[int, int]) -> SSAValue:
+    def _from_yuv(self, value: SSAValue, source: str, colours: str, size: tuple[int, int]) -> SSAValue:
         n, (height, width) = shape_of(value)[0], size
         if source in ("yuyv", "uyvy"):
             luma_at = 0 if source == "yuyv" else 1
@@ -137,7 +137,7 @@ class ImageOps:
                 chroma = self.reversed(chroma, "swapped") if source == "yv12" else chroma
             else:
                 chroma = self._paired(chroma, (n, height // 2, width // 2, 2), source == "nv21")
-        if wanted == "gray":
+        if colours == "gray":
             return self._mixed(luma, _FROM_YUV[:1, :1], -_FROM_YUV[0, :1] * _YUV_ZERO[0], "gray")
         sizes: dict[str, Any] = {
             "sizes": (n, 2, height, width),
@@ -147,8 +147,8 @@ class ImageOps:
         }
         chroma = self.add(Resize.make(chroma, **sizes, **self.named("spread")))
         planes = self.add(Concat.make([luma, chroma], axis=1, **self.named("yuv")))
-        weights = _FROM_YUV[::-1] if wanted == "bgr" else _FROM_YUV
-        return self._mixed(planes, weights, -weights @ _YUV_ZERO, wanted)
+        weights = _FROM_YUV[::-1] if colours == "bgr" else _FROM_YUV
+        return self._mixed(planes, weights, -weights @ _YUV_ZERO, colours)
 
     def _last(self, value: SSAValue, index: int, what: str) -> SSAValue:
         shape = shape_of(value)

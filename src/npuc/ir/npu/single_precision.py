@@ -26,7 +26,7 @@ def is_f32_on_npu(op: TensorOp) -> bool:
     if computes_in_f32(op):
         return True
     pending: list[Any] = [op]
-    seen: set[Any] = {op}
+    visited: set[Any] = {op}
     while pending:
         mover = pending.pop()
         if not _moves_f32(mover):
@@ -35,8 +35,8 @@ def is_f32_on_npu(op: TensorOp) -> bool:
         near += [use.operation for value in mover.results for use in value.uses]
         if any(computes_in_f32(neighbour) for neighbour in near):
             return True
-        pending += [neighbour for neighbour in near if neighbour not in seen]
-        seen.update(near)
+        pending += [neighbour for neighbour in near if neighbour not in visited]
+        visited.update(near)
     return False
 
 

@@ -222,10 +222,10 @@ def avg_pool(op: top.AvgPool, context: LoweringContext) -> Value | list[Value]:
 def softmax(op: top.Softmax, context: LoweringContext) -> Value:
     """Along any axis."""
     to = context.type_of(op.y)
-    made: Value = context.emit(
+    shares: Value = context.emit(
         npu.FloatSoftmax, context.short(op.x, to), to=to, axis=op.axis, loc=op.location
     ).y
-    return made
+    return shares
 
 
 def _norm(op: Any, context: LoweringContext, mode: str, **properties: Any) -> Value | list[Value]:
@@ -245,7 +245,7 @@ def _norm(op: Any, context: LoweringContext, mode: str, **properties: Any) -> Va
         context.weight(f"{name}/{what}", np.broadcast_to(array, size).copy())
         for what, array in zip(("gain", "bias"), entries, strict=True)
     )
-    made: Value = context.emit(
+    normalized: Value = context.emit(
         npu.FloatNorm,
         context.short(op.x, to),
         gain,
@@ -256,7 +256,7 @@ def _norm(op: Any, context: LoweringContext, mode: str, **properties: Any) -> Va
         loc=op.location,
         **properties,
     ).y
-    return made
+    return normalized
 
 
 @lowers_float(top.LayerNorm, top.RMSNorm)
@@ -289,10 +289,10 @@ def reduce(op: top.Reduce, context: LoweringContext) -> Value | list[Value]:
         return move(op, context)
     if op.kind not in ("sum", "mean", "max", "min"):
         return widened(op, context)
-    made: Value = context.emit(
+    reduced: Value = context.emit(
         npu.FloatReduce, context.short(op.x, to), to=to, loc=op.location, **_properties(op)
     ).y
-    return made
+    return reduced
 
 
 @lowers_float(top.Max, top.Min)

@@ -46,12 +46,12 @@ def output_stage(
 
 def weight_type(integers: Array, scheme: Scheme) -> DType:
     """The element type of integer weights: the scheme's, unless a model brought integers of its own type."""
-    own, wanted = dtype_of(integers.dtype), dtype_of(scheme.weight)
-    if wanted.numpy != integers.dtype or wanted == own:
+    own, stated = dtype_of(integers.dtype), dtype_of(scheme.weight)
+    if stated.numpy != integers.dtype or stated == own:
         return own
-    least, most = wanted.limits
+    least, most = stated.limits
     fits = not integers.size or (least <= integers.min() and integers.max() <= most)
-    return wanted if fits else own
+    return stated if fits else own
 
 
 def require_room(weight: Array, zero: int, bias: Array | None, x: QuantType, axis: int, bits: int) -> None:

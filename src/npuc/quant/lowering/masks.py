@@ -95,8 +95,8 @@ def _product(
 
 def _opposite(op: Any, context: LoweringContext, mask: Value, truth: QuantType, **names: Any) -> Value:
     """1 - mask."""
-    one = context.shared_weight("true", np.ones((1,) * len(shape_of(mask)), truth.dtype.numpy), truth)
-    return _sum(npu.Sub, op, context, one, mask, to=truth, **names)
+    ones = context.shared_weight("true", np.ones((1,) * len(shape_of(mask)), truth.dtype.numpy), truth)
+    return _sum(npu.Sub, op, context, ones, mask, to=truth, **names)
 
 
 @lowers(top.Compare, types=_truth_types)
@@ -104,8 +104,8 @@ def compare(op: top.Compare, context: LoweringContext) -> Value:
     """By the sign of the difference; with one number, by a table alone."""
     truth = _truth(op, context)
     constants = [context.constant(value) for value in (op.a, op.b)]
-    made = [context.is_integer(value) for value in (op.a, op.b)]
-    if not any(made) or not all(m or c is not None for m, c in zip(made, constants, strict=True)):
+    integers = [context.is_integer(value) for value in (op.a, op.b)]
+    if not any(integers) or not all(i or c is not None for i, c in zip(integers, constants, strict=True)):
         raise NoIntegerForm("what it compares is float")
     if truth.dtype.itemsize != 1:
         raise NoIntegerForm("it jumps, and a table for 16 bits is interpolated")
