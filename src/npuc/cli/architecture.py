@@ -54,7 +54,9 @@ LEVELS = (
     ArchitectureLevel("Integers and programs", ("codegen", "metrics", "quant")),
     ArchitectureLevel("Extension, cost, proof of an import", ("import_check", "layer_costs", "plugins")),
     ArchitectureLevel("All stages in a row", ("flow",)),
-    ArchitectureLevel("Around the compiler", ("debug", "doctor", "evaluate", "inspect", "torch")),
+    ArchitectureLevel("Around the compiler", ("debug", "doctor", "evaluate", "inspect")),
+    ArchitectureLevel("Inside of frameworks", ("integrations",)),
+    ArchitectureLevel("Entrances from frameworks", ("torch",)),
     ArchitectureLevel("The command line", ("cli",)),
 )
 """From the bottom up."""

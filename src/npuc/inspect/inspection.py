@@ -143,7 +143,7 @@ def inspect_graph(
     is_quantized = quantized is not None or is_integer(graph)
     source, integer_graph, notes = plain if is_quantized else _quantized(graph, target, config)
     parts, compile_notes = _placed(integer_graph, target, options)
-    return _report(source, parts, target, (*notes, *compile_notes)), source
+    return inspection_of(source, parts, target, (*notes, *compile_notes)), source
 
 
 def _placed(integers: Graph, target: Target, options: CompileOptions) -> tuple[Partition, tuple[str, ...]]:
@@ -202,7 +202,8 @@ def _ranges(graph: Graph) -> tuple[dict[str, tuple[float, float]], tuple[str, ..
     return ranges, ()
 
 
-def _report(source: Graph, parts: Partition, target: Target, notes: tuple[str, ...]) -> Inspection:
+def inspection_of(source: Graph, parts: Partition, target: Target, notes: tuple[str, ...] = ()) -> Inspection:
+    """Where the layers of a float network run in the partition of its integer network."""
     places: dict[str, tuple[str, int]] = {}
     ops: dict[str, TensorOp] = {}
     for number, part in enumerate(parts.parts):
