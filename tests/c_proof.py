@@ -29,6 +29,7 @@ from npuc.errors import NpucError
 from npuc.frontend.options import ImportOptions
 from npuc.program.file import load_compiled, save_compiled
 from npuc.program.model import CompiledModel, CpuSubgraph
+from support.cached_compiler import cached
 from support.paths import SHARED
 from support.programs.c_applications import CHECKS, STRICT, TARGET, compiled, surroundings
 
@@ -172,7 +173,7 @@ class Workshop:
             raise Failed(f"the standalone form names {sorted(used & ALLOCATORS)}")
 
     def _make(self, app: Path, compiler: str, flags: str, link: str, *targets: str) -> None:
-        given = [f"CC={compiler}", f"CFLAGS={flags}", f"LDFLAGS={link}", f"WARNINGS={STRICT}"]
+        given = [f"CC={cached(compiler)}", f"CFLAGS={flags}", f"LDFLAGS={link}", f"WARNINGS={STRICT}"]
         said = call(["make", "-s", *given, *targets], app)
         if "warning" in said:
             raise Failed(said[-1500:])

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from support.cached_compiler import OBJECTS
 from support.paths import ROOT, SHARED
 from support.shared_models import SHARED_MODELS, report, untested
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the folder in which compiled C objects are kept; worker processes have it from the process that starts them."""
+    if OBJECTS not in os.environ:
+        os.environ[OBJECTS] = folder = tempfile.mkdtemp(prefix="npuc-objects-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from support.capabilities import stated, used
 from support.graphs import build as build_graph
 from support.networks.backend import machine, network
 from support.oracles import floats as oracle
-from support.programs.c_applications import STRICT, build, run
+from support.programs.c_applications import build, run
 from support.programs.equal_modes import check
 from support.programs.instructions import Draft
 from support.programs.instructions import machine as small_machine
@@ -151,7 +151,7 @@ def test_c_applications_have_the_same_bits(tmp_path: Path, standalone: bool) -> 
         tmp_path / "app",
         standalone=standalone,
     )
-    build(tmp_path / "app", CFLAGS=f"-O0 {STRICT}")
+    build(tmp_path / "app")
     status, text = run(tmp_path / "app", *([] if standalone else ["sample"]))
     assert status == 0, text
 

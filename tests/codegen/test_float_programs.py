@@ -25,7 +25,7 @@ from npuc.sim import Simulator
 from npuc.target import Target, load_target
 from support.graphs import build as build_graph
 from support.networks.backend import machine, network
-from support.programs.c_applications import STRICT, build, run
+from support.programs.c_applications import build, run
 from support.programs.equal_modes import check
 
 FLOATS = ("bf16", "f16", "f32")
@@ -130,7 +130,7 @@ def test_c_applications_have_the_same_bits(root: Path, tmp_path: Path, scheme: s
         tmp_path / "app",
         standalone=standalone,
     )
-    build(tmp_path / "app", CFLAGS=f"-O0 {STRICT}")
+    build(tmp_path / "app")
     status, text = run(tmp_path / "app", *([] if standalone else ["sample"]))
     assert status == 0, text
 

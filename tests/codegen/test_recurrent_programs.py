@@ -28,7 +28,7 @@ from npuc.sim.cycles import costs
 from npuc.target import load_target
 from support.networks.backend import SIZES, machine, recurrent_step
 from support.networks.backend import network as random_network
-from support.programs.c_applications import STRICT, build, run
+from support.programs.c_applications import build, run
 from support.programs.equal_modes import check
 
 EDGE = load_target("edge-4t")
@@ -241,6 +241,6 @@ def test_c_applications_have_the_same_bits(tmp_path: Path, standalone: bool) -> 
     save_compiled(compile_program(integers, EDGE).model, tmp_path / "model.npu")
     file = (tmp_path / "model.npu").read_bytes()
     export_c(load_compiled(tmp_path / "model.npu"), file, tmp_path / "app", standalone=standalone)
-    build(tmp_path / "app", CFLAGS="-O0", WARNINGS=STRICT)
+    build(tmp_path / "app")
     status, words = run(tmp_path / "app", *([] if standalone else ["sample"]))
     assert status == 0 and "all outputs have the expected bits" in words

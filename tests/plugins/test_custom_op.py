@@ -42,7 +42,9 @@ from npuc.sim import Simulator, sanitize
 from npuc.sim.cycles import costs
 from npuc.target import Target, load_target
 from npuc.transform import canonicalize
+from support.cached_compiler import cached
 from support.paths import PLUGINS
+from support.programs.c_applications import STRICT
 
 
 def gated(shape: tuple[int, ...], channels: int = 8) -> Graph:
@@ -252,7 +254,11 @@ def test_an_application_brings_the_kernel(plugin: None, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make is here")
-def test_the_demo_goes_all_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_goes_all_the_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", cached("cc"))
+    monkeypatch.setenv("WARNINGS", STRICT)
     spec = importlib.util.spec_from_file_location("plugin_demo", PLUGINS / "demo.py")
     assert spec is not None and spec.loader is not None
     demo = importlib.util.module_from_spec(spec)

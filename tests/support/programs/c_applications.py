@@ -19,6 +19,7 @@ from npuc.images.preprocess import Preprocess
 from npuc.ir import top
 from npuc.program.model import CompiledModel
 from npuc.target import Target, load_target
+from support.cached_compiler import cached
 
 TARGET = load_target("edge-4t")
 STRICT = "-Wall -Wextra -Wpedantic -Werror"
@@ -98,7 +99,9 @@ def surroundings() -> dict[str, str]:
 
 def build(folder: Path, *targets: str, **variables: str) -> None:
     """Run the application's own make, warnings being errors."""
-    given = [f"{name}={value}" for name, value in ({"WARNINGS": STRICT, "CFLAGS": "-O1"} | variables).items()]
+    settings = {"WARNINGS": STRICT, "CFLAGS": "-O1", "CC": "cc"} | variables
+    settings["CC"] = cached(settings["CC"])
+    given = [f"{name}={value}" for name, value in settings.items()]
     done = subprocess.run(
         ["make", "-s", *given, *targets],
         cwd=folder,
