@@ -225,3 +225,17 @@ def test_one_core_spills_to_shared_memory_first(convolutions: Graph) -> None:
     assert none.shared == 0 < some.shared < much.shared
     assert much.dram < some.dram < none.dram
     assert much.cycles < none.cycles
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_everything_begins_at_a_multiple_of_the_alignment(convolutions: Graph, level: int) -> None:
+    data = TARGET.to_dict()
+    data["memory"]["local"] |= {"size": "512KiB", "alignment": "4KiB"}
+    done = compile_program(convolutions, Target.from_dict(data), CompileOptions(level=level))
+    inputs = random_inputs(convolutions, 1)
+    places = [place.address for part in done.model.subgraphs for place in getattr(part, "allocations", ())]
+    assert places and all(address % 4096 == 0 for address in places)
+    assert sanitize(done.model, inputs) == []
+    expected = IntegerEngine(convolutions, raw=True).run(inputs)
+    for name, value in run(done.model, inputs).items():
+        np.testing.assert_array_equal(value, expected[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -202,3 +203,12 @@ def test_findings_are_bounded() -> None:
     for _ in range(MOST + 20):
         d.emit("store", wait=NOTHING, segment=3, offset=0, local=0, size=(1, 1, 1, 8))
     assert len(d.sanitize()) == MOST
+
+
+def test_an_allocation_that_the_alignment_does_not_allow() -> None:
+    d = pipeline()
+    place = d.allocations[0]
+    d.allocations[0] = replace(place, address=place.address + 8, size=place.size - 8)
+    misaligned = [f for f in d.sanitize(allocations=True) if f.fault == "misaligned"]
+    assert [(f.address, f.operand) for f in misaligned] == [(place.address + 8, place.name)]
+    assert "begin at no multiple of the target's alignment" in str(misaligned[0])

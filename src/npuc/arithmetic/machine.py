@@ -100,6 +100,8 @@ class Machine:
     table_units: int
     local_size: int
     banks: int
+    alignment: int
+    """Bytes: everything in local memory begins at a multiple."""
     shared_size: int
     """0 if there is no shared memory."""
     shared_bandwidth: Fraction
@@ -156,6 +158,7 @@ class Machine:
             table_units=compute.whole("table_units", 0, MAX_LANES),
             local_size=checked_size(parse_bytes(local.value("size"))),
             banks=local.whole("banks", 1, MAX_BANKS),
+            alignment=checked_power_of_two(parse_bytes(local.value("alignment"))),
             shared_size=checked_size(parse_bytes(shared.value("size"))) if shared else 0,
             shared_bandwidth=speed(shared, "bandwidth") if shared else Fraction(0),
             dram_bandwidth=speed(dram, "bandwidth"),

@@ -13,7 +13,6 @@ from math import inf
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.schedule.layers import aligned
 from npuc.schedule.steps import Buffer, Fence, Load, Store, Work
 
 
@@ -80,7 +79,7 @@ def needed_memory(work: Work, issues: list[int]) -> int:
     change = np.zeros(len(work.steps) + 2, np.int64)
     for buffer in work.buffers:
         if buffer.last >= 0:
-            size = aligned(buffer.size)
+            size = work.room_for(buffer)
             change[starts.get(buffer, buffer.first)] += size
             change[buffer.last + 1] -= size
     return int(np.cumsum(change).max(initial=0))

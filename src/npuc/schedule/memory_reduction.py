@@ -18,7 +18,6 @@ from npuc.errors import CompileError
 from npuc.schedule.assemble import Spans
 from npuc.schedule.cost import Costs
 from npuc.schedule.decisions import Placing, PrefetchPolicy
-from npuc.schedule.layers import BLOCK
 from npuc.schedule.load_deadlines import Times, latest_issues, needed_memory
 from npuc.schedule.prefetch import DoesNotPack, place, place_just_in_time
 from npuc.schedule.scheduled import Scheduled
@@ -109,10 +108,11 @@ class _Timing:
     def in_less(self, memory: int) -> list[PrefetchPolicy]:
         """Those with less than that, the least first."""
         policies = []
+        alignment = self.done.works[0].alignment
         for placing, margin, factor in _IN_LESS:
             pairs = zip(self.done.works, self.issues(margin), strict=True)
             need = max(needed_memory(work, issues) for work, issues in pairs)
-            size = int(need * factor) // BLOCK * BLOCK
+            size = int(need * factor) // alignment * alignment
             if size <= memory * _GAIN:
                 policies.append(PrefetchPolicy(size, margin, placing))
         return sorted(policies, key=lambda policy: policy.memory)

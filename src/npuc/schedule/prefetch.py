@@ -25,7 +25,6 @@ import numpy as np
 
 from npuc.arrays import Array, ceil_div
 from npuc.errors import MemoryPlanError
-from npuc.schedule.layers import BLOCK, aligned
 from npuc.schedule.memory import Buffer as Rectangle
 from npuc.schedule.memory import plan
 from npuc.schedule.memory.planner import STEPS
@@ -49,7 +48,7 @@ def place_tightly(work: Work, capacity: int) -> dict[Buffer, int]:
             continue
         load.issue = previous = max(previous, load.ready, load.need)
         starts.setdefault(load.buffer, previous)
-    return _packed([buffer for buffer in work.buffers if buffer.last >= 0], starts, capacity)
+    return _packed(work, [buffer for buffer in work.buffers if buffer.last >= 0], starts, capacity)
 
 
 def place_just_in_time(work: Work, capacity: int, issues: Sequence[int]) -> dict[Buffer, int]:
@@ -62,17 +61,23 @@ def place_just_in_time(work: Work, capacity: int, issues: Sequence[int]) -> dict
             continue
         load.issue = previous = max(previous, load.ready, issue)
         starts.setdefault(load.buffer, previous)
-    return _packed([buffer for buffer in work.buffers if buffer.last >= 0], starts, capacity, _FEW)
+    return _packed(work, [buffer for buffer in work.buffers if buffer.last >= 0], starts, capacity, _FEW)
 
 
 def _packed(
-    buffers: Sequence[Buffer], starts: Mapping[Buffer, int], capacity: int, steps: int = STEPS
+    work: Work, buffers: Sequence[Buffer], starts: Mapping[Buffer, int], capacity: int, steps: int = STEPS
 ) -> dict[Buffer, int]:
     """Addresses of buffers whose lifetimes are known; those in `starts` are there earlier than they are touched."""
     if not buffers:
         return {}
     rectangles = [
-        Rectangle(str(number), aligned(buffer.size), starts.get(buffer, buffer.first), buffer.last + 1, BLOCK)
+        Rectangle(
+            str(number),
+            work.room_for(buffer),
+            starts.get(buffer, buffer.first),
+            buffer.last + 1,
+            work.alignment,
+        )
         for number, buffer in enumerate(buffers)
     ]
     try:
@@ -90,11 +95,11 @@ def place(work: Work, capacity: int, issues: Sequence[int] | None = None, bank: 
     loaded = {load.buffer for load in work.loads if isinstance(load, Load)}
     computed = [buffer for buffer in work.buffers if buffer.last >= 0 and buffer not in loaded]
     if capacity not in work.made_at:
-        work.made_at[capacity] = _packed(computed, {}, capacity)
+        work.made_at[capacity] = _packed(work, computed, {}, capacity)
     addresses = dict(work.made_at[capacity])
-    room = _Room(len(work.buffers), capacity)
+    room = _Room(len(work.buffers), capacity, work.alignment)
     for buffer in computed:
-        room.take(buffer.first, buffer.last + 1, addresses[buffer], aligned(buffer.size), buffer.first)
+        room.take(buffer.first, buffer.last + 1, addresses[buffer], work.room_for(buffer), buffer.first)
     previous = 0
     starts: dict[Buffer, int] = {}
     for number, load in enumerate(work.loads):
@@ -107,7 +112,7 @@ def place(work: Work, capacity: int, issues: Sequence[int] | None = None, bank: 
             continue
         if buffer not in starts:
             low = max(previous, load.ready, issues[number] if issues is not None else 0)
-            end, size = buffer.last + 1, aligned(buffer.size)
+            end, size = buffer.last + 1, work.room_for(buffer)
             start, address = room.earliest(low, max(load.need, low), end, size)
             if bank:
                 address = room.apart(start, max(load.need, low), end, size, bank, address)
@@ -121,8 +126,8 @@ def place(work: Work, capacity: int, issues: Sequence[int] | None = None, bank: 
 class _Room:
     """Rectangles of time and address that are taken."""
 
-    def __init__(self, count: int, capacity: int) -> None:
-        self.capacity, self.count = capacity, 0
+    def __init__(self, count: int, capacity: int, alignment: int) -> None:
+        self.capacity, self.alignment, self.count = capacity, alignment, 0
         self.starts, self.ends, self.low, self.high, self.first = (
             np.zeros(count, np.int64) for _ in range(5)
         )
@@ -147,7 +152,7 @@ class _Room:
         for ceiling, floor in zip(floors.tolist(), tops.tolist(), strict=True):
             # The top of the gap, and the ends of the banks in it.
             for high in (ceiling, *range(ceiling // bank * bank, floor, -bank)):
-                address = int(high - size) // BLOCK * BLOCK
+                address = int(high - size) // self.alignment * self.alignment
                 if address < floor:
                     break
                 if not busy[address // bank : (address + size - 1) // bank + 1].any():
@@ -159,7 +164,7 @@ class _Room:
         n = self.count
         hit = ((self.starts[:n] < end) & (self.ends[:n] > low)).nonzero()[0]
         order = hit[(-self.high[hit]).argsort(kind="stable")]
-        gaps = _Gaps(self.capacity, size, self.ends[order], self.low[order], self.high[order])
+        gaps = _Gaps(self.capacity, self.alignment, size, self.ends[order], self.low[order], self.high[order])
         # The later the start, the fewer are in the way.
         best = gaps.highest(low)
         if best is not None:
@@ -182,6 +187,7 @@ class _Gaps(NamedTuple):
     """The rectangles that may be in the way of one of `size` bytes, from the one that ends highest to the lowest."""
 
     capacity: int
+    alignment: int
     size: int
     ends: Array
     low: Array
@@ -198,4 +204,4 @@ class _Gaps(NamedTuple):
         room[:-1] -= self.high[here]
         fits = room >= self.size
         at = int(fits.argmax())
-        return int(ceilings[at] - self.size) // BLOCK * BLOCK if fits[at] else None
+        return int(ceilings[at] - self.size) // self.alignment * self.alignment if fits[at] else None

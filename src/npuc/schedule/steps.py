@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from npuc.arrays import ceil_div
 from npuc.schedule.decisions import Decisions, Group
 from npuc.schedule.grouping import Grouping
-from npuc.schedule.layers import InstructionTemplate, Layer, Rows, Tensor, Tile
+from npuc.schedule.layers import BLOCK, InstructionTemplate, Layer, Rows, Tensor, Tile
 from npuc.schedule.moves import Block, copies_of, moves
 from npuc.schedule.tiler import Tiler
 
@@ -123,6 +123,8 @@ class Work:
     stored: dict[Tensor, int] = field(default_factory=dict)
     """Tensor to the step behind its last store so far."""
 
+    alignment: int = BLOCK
+    """Bytes: every object in local memory begins at a multiple."""
     made_at: dict[int, dict[Buffer, int]] = field(default_factory=dict)
     """Bytes of memory to where the objects that steps make lie in it: that does not depend on when loads come."""
 
@@ -131,6 +133,10 @@ class Work:
         created = Buffer(name, size, rows)
         self.buffers.append(created)
         return created
+
+    def room_for(self, buffer: Buffer) -> int:
+        """Bytes from the beginning of an object to where the next one may begin."""
+        return ceil_div(buffer.size, self.alignment) * self.alignment
 
 
 def build(grouping: Grouping, decisions: Decisions, core: int = 0, cores: int = 1) -> Work:
@@ -144,7 +150,8 @@ class _Builder:
         self.core, self.cores = core, cores
         self.network = grouping.network
         self.tiler: Tiler = grouping.tiler
-        self.work = Work()
+        # What instructions wait for is known by blocks: objects never share one, however small the target's alignment.
+        self.work = Work(alignment=max(BLOCK, int(self.tiler.costs.target.memory.local.alignment)))
         self.outputs = {tensor.storage for tensor in self.network.outputs}
         self.inputs = {tensor.storage for tensor in self.network.inputs}
         self.whole: dict[Tensor, Buffer] = {}

@@ -11,6 +11,7 @@ import numpy as np
 
 from npuc.arithmetic.dtypes import dtype_of
 from npuc.arrays import Array
+from npuc.program.instruction import decode
 from npuc.program.isa import BY_OPCODE
 from npuc.program.model import SHARED, CompiledModel, NpuSubgraph, Tensor
 from npuc.sim import calls
@@ -42,7 +43,7 @@ class Finding:
     """A fault of a program."""
 
     fault: str
-    """`unwritten`, `outside` or `race`."""
+    """`unwritten`, `outside`, `misaligned` or `race`."""
     subgraph: str
     place: str
     """Which memory."""
@@ -63,6 +64,8 @@ class Finding:
                 return f"{self.access} {what}, and nothing has written them before"
             case "outside":
                 return f"{self.access} {what}, which are not inside a live allocation"
+            case "misaligned":
+                return f"{self.access} {what}, which begin at no multiple of the target's alignment"
             case _:
                 return f"{self.access} {what}, and {self.other} them too; nothing orders the two"
 
@@ -109,7 +112,35 @@ def _subgraph(simulator: Simulator, index: int, subgraph: NpuSubgraph) -> list[F
     layers = simulator.compiled.layers
     calls.check(status, error, program.streams, layers, subgraph.name)
     names = [segment.name for segment in simulator.compiled.segments]
-    return [_finding(raw, subgraph.name, names, layers) for raw in findings[: min(count.value, MOST)]]
+    executed = [_finding(raw, subgraph.name, names, layers) for raw in findings[: min(count.value, MOST)]]
+    return (_misaligned(subgraph, simulator.machine.alignment, layers) + executed)[:MOST]
+
+
+def _misaligned(subgraph: NpuSubgraph, alignment: int, layers: Sequence[str]) -> list[Finding]:
+    """Objects in local memory that begin where the target's alignment does not let them."""
+    findings = []
+    for place in subgraph.allocations:
+        if place.address % alignment:
+            head, instruction = decode(subgraph.streams[place.core][place.first].tobytes())
+            access = Access(
+                place.core,
+                place.first,
+                instruction.name,
+                calls.layer_name(head.layer, layers),
+                write=True,
+            )
+            findings.append(
+                Finding(
+                    "misaligned",
+                    subgraph.name,
+                    "local memory",
+                    place.address,
+                    place.size,
+                    place.name,
+                    access,
+                )
+            )
+    return findings
 
 
 def _finding(raw: Any, subgraph: str, segments: Sequence[str], layers: Sequence[str]) -> Finding:

@@ -29,7 +29,8 @@ class LocalMemory(Part):
     banks: Annotated[int, Field(ge=1, le=MAX_BANKS)]
     """Banks; engines that work in different banks do not wait for each other."""
     alignment: PowerOfTwo
-    """Every tensor begins at a multiple of this."""
+    """Everything in local memory begins at a multiple of this, and of 64 bytes: a tensor, a part of one, the constants of a
+    layer."""
 
     @property
     def bank_size(self) -> int:
