@@ -50,7 +50,7 @@ demo: $(STAMPS)/npuc
 	$(BIN)/python examples/demo.py
 
 test: $(STAMPS)/test
-	$(BIN)/python -m pytest -n 2 -m "not slow and not browser"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not browser"
 
 test-slow: $(STAMPS)/test
 	$(BIN)/python -m pytest -n 2 -m "not browser"
