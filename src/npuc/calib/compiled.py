@@ -18,7 +18,9 @@ def interface_of(compiled: CompiledModel) -> Graph:
     for name in compiled.inputs:
         tensor = compiled.tensor(name)
         ports.append((name, tensor_type(tensor.shape, dtype_of(tensor.dtype))))
-    return Graph.empty(ports, preprocess=_preprocess(compiled))
+    graph = Graph.empty(ports, preprocess=_preprocess(compiled))
+    graph.states = {state.input: state.output for state in compiled.states}
+    return graph
 
 
 def _preprocess(compiled: CompiledModel) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ real samples in a batch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from npuc.errors import FileFormatError, InputDataError
 from npuc.images.loading import guess_preprocess, is_image, load_image
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, Port, dtype_of, is_static, shape_of
+from npuc.ir.states import data_inputs, initial_states
 from npuc.tensors import TensorFile
 from npuc.words import counted
 
@@ -79,14 +80,15 @@ def load_samples(
 
     A source without an input name is assigned by the names in the file (`.npz`), or to the only input of the network
     (images, `.npy`). Several images for one input are several samples. `option` is the command line option that named the
-    files; messages mention it.
+    files; messages mention it. States (`npuc.ir.states`) may be left out.
     """
     ports = {port.name: port for port in graph.inputs}
+    needed = {port.name: port for port in data_inputs(graph)}
     gathered: dict[str, list[Array]] = {}
     notes: list[str] = []
     for name, path in sources:
         if is_image(path):
-            port = _target(name, path, ports, option)
+            port = _target(name, path, ports, needed, option)
             gathered.setdefault(port.name, []).append(read_image(path, port, notes))
             continue
         try:
@@ -96,8 +98,8 @@ def load_samples(
             raise FileFormatError(error.message, where=error.where, fix=fix) from error
         if name is None and "" not in file:
             used = [key for key in file if key in ports]
-            if not used and len(file) == 1 and len(ports) == 1:
-                only, key = next(iter(ports)), next(iter(file))
+            if not used and len(file) == 1 and len(needed) == 1:
+                only, key = next(iter(needed)), next(iter(file))
                 notes.append(f"{path.name}: tensor '{key}' is used for input '{only}'")
                 gathered.setdefault(only, []).append(fit_array(file[key], ports[only], str(path), notes))
                 continue
@@ -113,7 +115,7 @@ def load_samples(
             for key in used:
                 gathered.setdefault(key, []).append(fit_array(file[key], ports[key], str(path), notes))
         else:
-            port = _target(name, path, ports, option)
+            port = _target(name, path, ports, needed, option)
             key = port.name if port.name in file else next(iter(file))
             if len(file) > 1 and key != port.name:
                 raise InputDataError(
@@ -122,7 +124,7 @@ def load_samples(
                     fix="Save one array in it",
                 )
             gathered.setdefault(port.name, []).append(fit_array(file[key], port, str(path), notes))
-    missing = [name for name in ports if name not in gathered]
+    missing = [name for name in needed if name not in gathered]
     if missing:
         raise InputDataError(
             f"nothing was given for input {_list(missing)}",
@@ -158,6 +160,12 @@ def _not_finite(name: str, arrays: Sequence[Array]) -> list[str]:
     return notes
 
 
+def with_states(samples: Samples, graph: Graph) -> Samples:
+    """The samples with states of zero where none are given: every run begins a stream of its own."""
+    begin = {name: value[None] for name, value in initial_states(graph).items() if name not in samples.arrays}
+    return replace(samples, arrays={**samples.arrays, **begin}) if begin else samples
+
+
 def single_run(inputs: Mapping[str, Array]) -> Samples:
     """The given inputs as samples of a single run."""
     return Samples({name: array[None] for name, array in inputs.items()}, 1, None, 1)
@@ -165,13 +173,22 @@ def single_run(inputs: Mapping[str, Array]) -> Samples:
 
 def batch_size(graph: Graph) -> int | None:
     """The first dimension that all inputs share, or None."""
-    sizes = {(shape_of(port.value) or (0,))[0] for port in graph.inputs}
+    return _shared_size(graph.inputs)
+
+
+def chunk_size(graph: Graph) -> int | None:
+    """The first dimension that all inputs but the states share, or None: the rows that a run takes of a sequence."""
+    return _shared_size(data_inputs(graph))
+
+
+def _shared_size(ports: Sequence[Port]) -> int | None:
+    sizes = {(shape_of(port.value) or (0,))[0] for port in ports}
     return (sizes.pop() or None) if len(sizes) == 1 else None
 
 
 def _align(graph: Graph, gathered: Mapping[str, list[Array]], notes: list[str]) -> Samples:
     """Bring all inputs to the same number of runs."""
-    batch = batch_size(graph)
+    batch = chunk_size(graph)
     arrays: dict[str, Array] = {}
     counts: dict[str, int] = {}
     runs: dict[str, int] = {}
@@ -184,7 +201,8 @@ def _align(graph: Graph, gathered: Mapping[str, list[Array]], notes: list[str]) 
         size = shape[0] if shape else 1
         counts[name] = len(joined)
         fill = -len(joined) % size
-        if fill and batch is None:
+        if fill and (batch is None or graph.states):
+            # A padded chunk would leave states of something that was never given.
             raise InputDataError(f"input '{name}' takes {counted(size, 'row')} at a time, not {len(joined)}")
         if fill:
             joined = np.concatenate([joined, np.repeat(joined[-1:], fill, axis=0)])
@@ -207,16 +225,18 @@ def _align(graph: Graph, gathered: Mapping[str, list[Array]], notes: list[str]) 
     return Samples(arrays, most, batch, total, tuple(notes))
 
 
-def _target(name: str | None, path: Path, ports: Mapping[str, Port], option: str) -> Port:
+def _target(
+    name: str | None, path: Path, ports: Mapping[str, Port], needed: Mapping[str, Port], option: str
+) -> Port:
     if name is not None:
         return ports[name]
-    if len(ports) != 1:
+    if len(needed) != 1:
         raise InputDataError(
-            f"for which of the inputs {_list(list(ports))} is it?",
+            f"for which of the inputs {_list(list(needed))} is it?",
             where=str(path),
             fix=f"Write {option} NAME=FILE",
         )
-    return next(iter(ports.values()))
+    return next(iter(needed.values()))
 
 
 def read_image(path: Path, port: Port, notes: list[str]) -> Array:

@@ -265,9 +265,10 @@ class _ComparisonData:
     def batches(self, graph: Graph, printer: Printer, *, strict: bool = False) -> tuple[Iterable[Batch], int]:
         """The data for a network, and how many runs it is about."""
         if self.inputs:
+            from npuc.calib.samples import with_states
             from npuc.calib.several import load_given
 
-            samples = load_given(graph, self.inputs)
+            samples = with_states(load_given(graph, self.inputs), graph)
             for note in samples.notes:
                 printer.note(note)
             return samples, samples.runs

@@ -110,6 +110,14 @@ class EvalCommand(CommandOptions):
     skip_unreadable: Annotated[
         bool, typer.Option("--skip-unreadable", help="Skip samples that cannot be read, and report them.")
     ] = False
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream",
+            help="The samples are one sequence in their order: the states of a streaming network are carried from sample to "
+            "sample. Without it, each sample is a sequence that begins with states of zero.",
+        ),
+    ] = False
     confidence: Annotated[
         float, typer.Option(min=0.5, max=0.9999, help="The confidence level of the intervals.")
     ] = 0.95
@@ -200,6 +208,7 @@ def command(args: EvalCommand) -> None:
             preprocess=fields or args.preprocess,
             postprocess=args.postprocess,
             skip_unreadable=args.skip_unreadable,
+            stream=args.stream,
             confidence=Confidence(args.confidence, args.resamples, args.resample_seed),
             workers=args.workers,
             cluster=args.cluster,

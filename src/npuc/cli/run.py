@@ -2,7 +2,8 @@
 
 A compiled model (.npu) is executed instruction by instruction, and its results have the exact bits of the NPU. With -o, all
 outputs are written to an .npz file. --dump-layers stores every tensor of the network, and --golden compares a run with such
-a dump, layer by layer.
+a dump, layer by layer. The states of a streaming network (--state) begin with zeros and are carried from run to run: the
+samples are the chunks of one sequence.
 """
 
 from __future__ import annotations
@@ -119,10 +120,11 @@ def command(args: RunCommand) -> None:
     if args.output is not None:
         options.result(args.output, ".npz")
     from npuc.calib.random_inputs import random_inputs
-    from npuc.calib.samples import single_run
+    from npuc.calib.samples import single_run, with_states
     from npuc.calib.several import load_given
     from npuc.debug.sample import SampleWriter
     from npuc.frontend.sniff import describe_content
+    from npuc.ir.states import data_inputs
 
     printer = Printer(args.quiet, args.as_json)
     compiled = describe_content(args.model).kind == "npu"
@@ -162,9 +164,12 @@ def command(args: RunCommand) -> None:
     if args.golden is not None and not args.inputs and not args.random:
         samples = None
     elif args.random:
-        samples = single_run(random_inputs(graph, args.seed))
+        drawn = random_inputs(graph, args.seed)
+        samples = single_run({port.name: drawn[port.name] for port in data_inputs(graph)})
     else:
         samples = load_given(graph, args.inputs or [])
+    if samples is not None and by_layer:
+        samples = with_states(samples, graph)
     for note in samples.notes if samples is not None else ():
         printer.note(note)
     if by_layer:
@@ -271,9 +276,8 @@ def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | N
     """A program, in the engine that it needs."""
     from npuc.debug.layers import FloatLayers, IntegerLayers
     from npuc.engine import ALL_TENSORS
-    from npuc.evaluate.batches import run_batches
+    from npuc.evaluate.batches import output_scales, run_batches
     from npuc.flow import load_model
-    from npuc.ir.dtypes import quant_of
     from npuc.quant.report import is_integer
 
     for name in ("--entry", "--subgraph", "--key"):
@@ -300,12 +304,7 @@ def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | N
         )
 
     cores = threads or len(os.sched_getaffinity(0))
-    scales = {}
-    for port in graph.outputs if raw else ():
-        value = graph.find(port.name)
-        kind = quant_of(value) if value is not None else None
-        if kind is not None:
-            scales[port.name] = kind.scale, kind.zero_point
+    scales = output_scales(graph) if raw else {}
     layers = IntegerLayers if is_integer(graph) else FloatLayers
     return _Work(graph, execute, lambda: layers(graph, cores), scales, [port.name for port in graph.outputs])
 
@@ -335,13 +334,15 @@ def _compiled(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | 
         compiled = only_subgraph(compiled, chosen["--subgraph"])
     engine = CompiledEngine(compiled, threads=threads or 1, raw=raw, raw_inputs=alone)
 
-    def execute(samples: Any, output: Path | None, step: Callable[[], None], on_run: OnRun) -> RunResults:
-        return run_engine(engine, compiled.outputs, samples, output, step=step, on_run=on_run)
-
     scales = {}
     for name, source in integers_of(compiled).items() if raw else ():
         kind = compiled.tensor(source)
         scales[name] = kind.scale, kind.zero_point
+
+    def execute(samples: Any, output: Path | None, step: Callable[[], None], on_run: OnRun) -> RunResults:
+        states = engine.states(scales)
+        return run_engine(engine, compiled.outputs, samples, output, step=step, on_run=on_run, states=states)
+
     return _Work(
         interface_of(compiled),
         execute,

@@ -21,7 +21,10 @@ from npuc.calib.samples import Samples
 from npuc.compare.tensors import TensorSummary, summarize
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
 from npuc.ir import Graph
+from npuc.ir.dtypes import quant_of
+from npuc.ir.states import initial_states
 from npuc.quant.report import is_integer
+from npuc.runtime.states import StreamStates
 from npuc.tensors import TensorSpool
 
 
@@ -74,7 +77,21 @@ def run_batches(
         engine = IntegerEngine(graph, fetch=fetch, threads=cores, raw=raw)
     else:
         engine = FloatEngine(graph, fetch=fetch, threads=threads)
-    return run_engine(engine, outputs, samples, output, with_inputs=with_inputs, step=step, on_run=on_run)
+    states = StreamStates(graph.states, initial_states(graph), output_scales(graph) if raw else {})
+    return run_engine(
+        engine, outputs, samples, output, with_inputs=with_inputs, step=step, on_run=on_run, states=states
+    )
+
+
+def output_scales(graph: Graph) -> dict[str, tuple[float, int]]:
+    """Scale and zero point of the outputs of an integer program that are integers under their own names."""
+    scales = {}
+    for port in graph.outputs:
+        value = graph.find(port.name)
+        kind = quant_of(value) if value is not None else None
+        if kind is not None:
+            scales[port.name] = kind.scale, kind.zero_point
+    return scales
 
 
 def run_engine(
@@ -86,20 +103,38 @@ def run_engine(
     with_inputs: bool = False,
     step: Callable[[], None] = lambda: None,
     on_run: OnRun = lambda inputs, values: None,
+    states: StreamStates | None = None,
 ) -> RunResults:
-    """Run all samples through an engine whose results include `outputs`; `on_run` gets what goes in and comes out."""
+    """Run all samples through an engine whose results include `outputs`; `on_run` gets what goes in and comes out.
+
+    With `states` the samples are one stream: what a run gives is what the next one begins with. A state that the samples
+    have once is what the first run begins with; one that they have for every run is taken instead.
+    """
     results = RunResults()
+    first_states = {
+        name: array[0]
+        for name, array in samples.arrays.items()
+        if states is not None and name in states.pairs and len(array) == 1
+    }
     first: dict[str, Array] = {}
     parts: dict[str, list[TensorSummary]] = {name: [] for name in outputs}
     with ExitStack() as stack:
         spool = stack.enter_context(TensorSpool(output, samples.batch)) if output is not None else None
         for index, batch in enumerate(samples):
+            inputs = batch.inputs
+            if states is not None:
+                given = {
+                    name: array for name, array in inputs.items() if index == 0 or name not in first_states
+                }
+                inputs = states.completed(given)
             start = time.perf_counter()
-            values = engine.run(batch.inputs)
+            values = engine.run(inputs)
             results.seconds += time.perf_counter() - start
-            on_run(batch.inputs, {name: np.asarray(values[name]) for name in outputs})
+            if states is not None:
+                states.keep(values)
+            on_run(inputs, {name: np.asarray(values[name]) for name in outputs})
             if spool is not None:
-                spool.append({**batch.inputs, **values} if with_inputs else values, batch.keep)
+                spool.append({**inputs, **values} if with_inputs else values, batch.keep)
             for name in outputs:
                 value = np.asarray(values[name])
                 joins = value.ndim and samples.batch is not None and value.shape[0] == samples.batch

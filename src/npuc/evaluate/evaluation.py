@@ -46,6 +46,7 @@ def evaluate(
     preprocess: str | Mapping[str, Any] | None = None,
     postprocess: str | None = None,
     skip_unreadable: bool = False,
+    stream: bool = False,
     confidence: Confidence | None = None,
     workers: int | None = 1,
     cluster: str | None = None,
@@ -57,12 +58,16 @@ def evaluate(
 
     `preprocess` is a recipe or function by name, or fields of `Preprocess`. With `workers` other than 1 the samples are run by
     processes (None: as many as there are processors, if it pays); a program that does so needs Python's usual
-    `if __name__ == "__main__":`. `begin` is told how many samples are to run and gives a function that is called after each.
+    `if __name__ == "__main__":`. A model with states runs each sample as a sequence of its own; with `stream`, all samples
+    are one sequence in their order. `begin` is told how many samples are to run and gives a function that is called after each.
 
         report = evaluate(["net.onnx", "net.npu"], "imagenet/val.txt", ["top1"])
         report.value("top1", model=1)
     """
     start = time.perf_counter()
+    if stream:
+        _require_order(workers, cluster, resume, seed)
+        workers = 1
     given = [models] if isinstance(models, Path | str | ModelFile | Graph) else list(models)
     if not given:
         raise UsageError("there is no model to evaluate")
@@ -91,6 +96,7 @@ def evaluate(
             prepare=preprocess if isinstance(preprocess, str) else None,
             postprocess=postprocess,
             skip_unreadable=skip_unreadable,
+            stream=stream,
             plugins=tuple(plugin.source for plugin in plugins.loaded()),
             origins=(origin(DATASETS, kind.name), *(origin(METRICS, metric.kind.name) for metric in chosen)),
         )
@@ -127,6 +133,22 @@ def evaluate(
             resumed,
             start,
         )
+
+
+def _require_order(workers: int | None, cluster: str | None, resume: Any, seed: int | None) -> None:
+    """One sequence is run in its order, by one process, from its beginning."""
+    chosen = {
+        "--workers": workers not in (None, 1),
+        "--cluster": cluster is not None,
+        "--resume": resume is not None,
+        "--seed": seed is not None,
+    }
+    for option, is_given in chosen.items():
+        if is_given:
+            raise UsageError(
+                f"--stream runs the samples in their order from the first on, and {option} does not",
+                fix=f"Leave out {option}",
+            )
 
 
 def _run(

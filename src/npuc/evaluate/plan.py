@@ -35,7 +35,14 @@ from npuc.errors import (
 )
 from npuc.evaluate.decoding import Decoder
 from npuc.evaluate.decoding import inside as detections_inside
-from npuc.evaluate.subject import Feeding, ModelFile, Subject, open_subject, run_samples, settle_preprocessing
+from npuc.evaluate.subject import (
+    Feeding,
+    ModelFile,
+    Subject,
+    SubjectEngine,
+    open_subject,
+    settle_preprocessing,
+)
 from npuc.metrics.measuring import parse_metric
 from npuc.plugin_code import fault_of
 from npuc.runtime.postprocess import Detections
@@ -67,6 +74,8 @@ class Plan:
     """A recipe or a function that prepares files."""
     postprocess: str | None = None
     skip_unreadable: bool = False
+    stream: bool = False
+    """The samples are one sequence: a model with states goes on where the sample before ended."""
     plugins: tuple[str, ...] = ()
     """Files and modules of plugins."""
     origins: tuple[Origin, ...] = ()
@@ -102,13 +111,13 @@ class SampleWorker:
         # What becomes of images is no news where the samples are tensors.
         self.notes = [] if self.read is read_row else notes
         self._feeding = [Feeding(subject) for subject in self.subjects]
-        self._engines: list[Any] = []
+        self._engines: list[SubjectEngine] = []
         self._lock = Lock()
 
     @property
     def chunk(self) -> int:
         """How many samples are done at a time: whole batches of every model."""
-        sizes = [batch_size(subject.graph) or 1 for subject in self.subjects]
+        sizes = [1 if subject.graph.states else batch_size(subject.graph) or 1 for subject in self.subjects]
         common = reduce(lcm, sizes, 1)
         return ceil_div(CHUNK, common) * common
 
@@ -129,8 +138,8 @@ class SampleWorker:
                 lines[index] = json.dumps({"skipped": _named(error, entry).paragraph()})
         if ready:
             outputs = [
-                run_samples(engine, subject.graph, [inputs[k] for *_, inputs in ready])
-                for k, (engine, subject) in enumerate(zip(self._engines, self.subjects, strict=True))
+                engine.run_samples([inputs[k] for *_, inputs in ready], self.plan.stream)
+                for k, engine in enumerate(self._engines)
             ]
             for at, (index, entry, loaded, inputs) in enumerate(ready):
                 own = [by_sample[at] for by_sample in outputs]

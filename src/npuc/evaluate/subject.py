@@ -2,7 +2,8 @@
 
 Images become inputs by what the options say, by what the model says, or, for a model that says nothing, by what another
 model of the run says about an input of that size; without any of these pixels go in as they are. Every model runs on one
-thread: parallel work is done by processes, so that results do not depend on how many there are.
+thread: parallel work is done by processes, so that results do not depend on how many there are. A model with states runs a
+sample as a sequence, a chunk at a time, from states of zero.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.calib.items import Reader
 from npuc.calib.raw import RawFormat, is_raw
-from npuc.calib.samples import batch_size
+from npuc.calib.samples import batch_size, chunk_size
 from npuc.datasets.geometry import ImageView
 from npuc.datasets.sample import LoadedSample
 from npuc.errors import EvaluationDataError
@@ -28,7 +29,9 @@ from npuc.frontend.sniff import describe_content
 from npuc.images.loading import guess_preprocess, image_size, image_tensor, load_image
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, Port, dtype_of, shape_of
+from npuc.ir.states import data_inputs, initial_states
 from npuc.quant.report import is_integer
+from npuc.runtime.states import StreamStates
 from npuc.words import counted
 
 if TYPE_CHECKING:
@@ -68,7 +71,7 @@ class Subject:
         """The inputs that images may be for."""
         return {
             port.name: port
-            for port in self.graph.inputs
+            for port in data_inputs(self.graph)
             if guess_preprocess(shape_of(port.value)) is not None
         }
 
@@ -80,7 +83,7 @@ class Subject:
 
     def reader(self) -> Reader:
         """What makes tensors of files, with the preprocessing that was settled on."""
-        ports = [(port.name, port.type) for port in self.graph.inputs]
+        ports = [(port.name, port.type) for port in data_inputs(self.graph)]
         known = {
             port.name: preprocess.to_dict()
             for port in self.graph.inputs
@@ -88,18 +91,72 @@ class Subject:
         }
         return Reader(Graph.empty(ports, preprocess=known), self.prepare, self.takes_any, self.raw)
 
-    def engine(self) -> Run:
+    def engine(self) -> SubjectEngine:
         """What runs a batch."""
         if self.compiled is not None:
             from npuc.runtime import Runner
 
             runner = Runner(self.compiled, self.file.device, workers=1, threads=1)
-            return lambda inputs: runner.run(dict(inputs))
+            return SubjectEngine(self.graph, lambda inputs: runner.run(dict(inputs)), runner.reset)
         from npuc.engine import FloatEngine, IntegerEngine
 
-        if self.kind == "integer":
-            return IntegerEngine(self.graph, threads=1).run
-        return FloatEngine(self.graph, threads=1).run
+        engine = (IntegerEngine if self.kind == "integer" else FloatEngine)(self.graph, threads=1)
+        states = StreamStates(self.graph.states, initial_states(self.graph))
+
+        def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
+            outputs = engine.run(states.completed(inputs))
+            states.keep(outputs)
+            return outputs
+
+        return SubjectEngine(self.graph, run if states else engine.run, states.reset)
+
+
+@dataclass(frozen=True)
+class SubjectEngine:
+    """Runs the samples of a data set through one model."""
+
+    graph: Graph
+    run: Run
+    """A batch, or a chunk of a sequence: states are carried from call to call."""
+    reset: Callable[[], None]
+    """Begins a new sequence."""
+
+    def run_samples(
+        self, samples: Sequence[Mapping[str, Array]], stream: bool = False
+    ) -> list[dict[str, Array]]:
+        """The outputs of each sample.
+
+        A model without states joins the rows of samples to batches of the size that it has. One with states runs each sample
+        as a sequence of its own, or with `stream` goes on where the sample before ended; metrics do not see its states.
+        """
+        if not self.graph.states:
+            return run_samples(self.run, self.graph, samples)
+        results = []
+        for inputs in samples:
+            if not stream:
+                self.reset()
+            outputs = self._sequence(inputs)
+            others = {n: v for n, v in outputs.items() if n not in self.graph.states.values()}
+            results.append(others or outputs)
+        return results
+
+    def _sequence(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The chunks of one sample, and their outputs joined."""
+        size, rows = chunk_size(self.graph), max(map(len, inputs.values()), default=1)
+        if size is None:
+            shapes = {port.name: shape_of(port.value) for port in data_inputs(self.graph)}
+            return _whole(self.run, shapes, inputs)
+        if rows % size:
+            raise EvaluationDataError(
+                f"a sequence of {counted(rows, 'row')} is no whole number of the model's chunks of {size}"
+            )
+        results = [
+            self.run({n: a[row : row + size] if len(a) > size else a for n, a in inputs.items()})
+            for row in range(0, rows, size)
+        ]
+        return {
+            name: np.concatenate([np.atleast_1d(outputs[name]) for outputs in results]) for name in results[0]
+        }
 
 
 def open_subject(file: ModelFile) -> Subject:

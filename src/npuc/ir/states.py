@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
+from npuc.arrays import Array
 from npuc.errors import UsageError
-from npuc.ir.graph import Graph, Value
+from npuc.ir.dtypes import dtype_of, quant_of, shape_of
+from npuc.ir.graph import Graph, Port, Value
 from npuc.ir.top.movement import Concat, Permute, Reshape, Slice, Split
 
 _MOVES = (Concat, Permute, Reshape, Slice, Split)
@@ -48,6 +52,22 @@ def set_states(graph: Graph, pairs: Mapping[str, str]) -> None:
                 fix="A state has the same shape and type at both ends",
             )
     graph.states = pairs
+
+
+def data_inputs(graph: Graph) -> list[Port]:
+    """The inputs that data is for: all that are no states."""
+    return [port for port in graph.inputs if port.name not in graph.states]
+
+
+def initial_states(graph: Graph) -> dict[str, Array]:
+    """What the first run of a stream begins with, by the names of inputs: zeros."""
+    begin: dict[str, Array] = {}
+    for port in graph.inputs:
+        if port.name in graph.states:
+            kind = quant_of(port.value)
+            zero = 0 if kind is None else kind.zero_point
+            begin[port.name] = np.full(shape_of(port.value), zero, dtype_of(port.type).numpy)
+    return begin
 
 
 def moves_of_states(graph: Graph) -> list[Any]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from npuc.arrays import Array
 from npuc.program.model import CompiledModel, HostConversion, named_inputs
 from npuc.runtime.runner import Runner
+from npuc.runtime.states import StreamStates, zero_state
 
 
 class CompiledEngine:
@@ -23,6 +24,16 @@ class CompiledEngine:
         """Execute all subgraphs; tensors by the names of inputs and outputs. States begin anew, unless they are given."""
         self._runner.reset()
         return self._runner.run(named_inputs(inputs, self.compiled.inputs))
+
+    def states(self, quantization: Mapping[str, tuple[float, int]] | None = None) -> StreamStates:
+        """The states of a stream, for runs that are given them; `quantization` of outputs that are integers."""
+        pairs = {state.input: state.output for state in self.compiled.states}
+        begin = {
+            info.name: zero_state(info.shape, info.dtype, info.zero_point)
+            for info in self._runner.input_tensors
+            if info.name in pairs
+        }
+        return StreamStates(pairs, begin, quantization)
 
 
 def integers_of(compiled: CompiledModel) -> dict[str, str]:

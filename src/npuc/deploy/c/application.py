@@ -19,6 +19,7 @@ from npuc.errors import ExportError, InputDataError, OutputError
 from npuc.files import make_folder, write_atomically
 from npuc.ir import Graph
 from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph
+from npuc.runtime.states import with_initial_states
 from npuc.sim import Simulator
 
 
@@ -121,7 +122,7 @@ def _refuse_cpu(compiled: CompiledModel) -> None:
 def _take_sample(
     compiled: CompiledModel, interface: Graph, given: Mapping[str, Array] | None
 ) -> RecordedSample:
-    tensors = random_inputs(interface) if given is None else given
+    tensors = with_initial_states(compiled, random_inputs(interface) if given is None else given)
     missing = [name for name in compiled.inputs if name not in tensors]
     if missing:
         raise InputDataError(f"the sample has no tensor '{missing[0]}'", where=compiled.name)
