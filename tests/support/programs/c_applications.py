@@ -23,7 +23,7 @@ from support.cached_compiler import cached
 
 TARGET = load_target("edge-4t")
 STRICT = "-Wall -Wextra -Wpedantic -Werror"
-CHECKS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
+CHECKS = "-O0 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all"
 IMAGE = Preprocess(
     mean=(120.0, 110.5, 100.25),
     scale=(0.017, 0.0175, 0.0171),
