@@ -35,7 +35,8 @@ typedef enum npu_status {
     NPU_NO_MEMORY = 5,
     NPU_RUN_FAILED = 6, /* an instruction was refused */
     NPU_TIMEOUT = 7,    /* the job is not done yet */
-    NPU_CANCELLED = 8   /* the model was freed before the job began */
+    NPU_CANCELLED = 8,  /* the model was freed before the job began */
+    NPU_BAD_SIGNATURE = 9 /* not signed by this key, or changed since */
 } npu_status;
 
 typedef enum npu_dtype {
@@ -77,6 +78,13 @@ NPU_API npu_status npu_load(const char *path, npu_model **model);
 
 /* Use a file that is in memory, at an address that is a multiple of 8. The bytes stay the caller's and must not change. */
 NPU_API npu_status npu_load_memory(const void *bytes, size_t size, npu_model **model);
+
+/*
+ * Refuse a model that the owner of a public key (Ed25519, 32 bytes) has not signed (`npuc sign`), with NPU_BAD_SIGNATURE. To be
+ * called between loading and the first run, which compares the weights with the digests that are signed; without it, a signature
+ * is passed over. Entries are signed as one.
+ */
+NPU_API npu_status npu_verify(const npu_model *model, const uint8_t *key);
 
 /* Wait for the runs that are going on, cancel the jobs that have not begun, and free the model. NULL is nothing. */
 NPU_API void npu_free(npu_model *model);

@@ -4,7 +4,9 @@
 #ifndef NPU_HPP
 #define NPU_HPP
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -51,14 +53,14 @@ private:
     std::unique_ptr<npu_job, Free> job_;
 };
 
-/* A compiled model. It can be moved, not copied. */
+/* A compiled model. A copy is the same model; it is freed with the last of them. */
 class Model {
 public:
     explicit Model(const std::string &path)
     {
         npu_model *model = nullptr;
         check(npu_load(path.c_str(), &model));
-        model_.reset(model);
+        model_.reset(model, npu_free);
     }
 
     /* The bytes stay the caller's; their address is a multiple of 8. */
@@ -66,10 +68,37 @@ public:
     {
         npu_model *model = nullptr;
         check(npu_load_memory(bytes, size, &model));
-        model_.reset(model);
+        model_.reset(model, npu_free);
     }
 
+    /* Throw unless the owner of a public key (32 bytes) has signed the model; to be called before the first run. */
+    void verify(const std::array<std::uint8_t, 32> &key) const { check(npu_verify(model_.get(), key.data())); }
+
     std::string name() const { return npu_name(model_.get()); }
+
+    /* The names of the entries of a program; one that is empty for a program that was not combined. */
+    std::vector<std::string> entries() const
+    {
+        std::vector<std::string> found;
+        for (int32_t i = 0; i < npu_entry_count(model_.get()); i++) found.emplace_back(npu_entry_name(model_.get(), i));
+        return found;
+    }
+
+    /* An entry by its name. It is a model of its own, and keeps the program that it belongs to alive. */
+    Model entry(const std::string &name) const
+    {
+        npu_model *found = nullptr;
+        check(npu_entry(model_.get(), name.c_str(), &found));
+        return Model(std::shared_ptr<npu_model>(model_, found));
+    }
+
+    /* The first entry that takes inputs of these shapes, and of these names where they have any. */
+    Model entry_for(const std::vector<npu_tensor> &inputs) const
+    {
+        npu_model *found = nullptr;
+        check(npu_entry_for(model_.get(), inputs.data(), static_cast<std::int32_t>(inputs.size()), &found));
+        return Model(std::shared_ptr<npu_model>(model_, found));
+    }
 
     std::vector<npu_tensor> inputs() const
     {
@@ -111,6 +140,8 @@ public:
     npu_model *get() const noexcept { return model_.get(); }
 
 private:
+    explicit Model(std::shared_ptr<npu_model> model) noexcept : model_(std::move(model)) {}
+
     void check_counts(std::size_t inputs, std::size_t outputs) const
     {
         if (inputs != static_cast<std::size_t>(npu_input_count(model_.get())) ||
@@ -118,10 +149,7 @@ private:
             throw std::invalid_argument("npu: there is not one pointer for each input and output");
     }
 
-    struct Free {
-        void operator()(npu_model *model) const noexcept { npu_free(model); }
-    };
-    std::unique_ptr<npu_model, Free> model_;
+    std::shared_ptr<npu_model> model_;
 };
 
 } // namespace npu

@@ -1,7 +1,9 @@
 /*
  * npu: a model without a heap, files or threads, for small machines.
  *
- * Of npu.h, npu_run, npu_error and the questions (npu_name, npu_input, ...) work on a model made here; there is nothing to free.
+ * Of npu.h, npu_run, npu_verify, npu_entry, npu_error and the questions (npu_name, npu_input, ...) work on a model made here; there is
+ * nothing to free. The arena has room for one entry at a time: npu_entry and npu_entry_for put an entry in the place of the one before
+ * and return the same model, whose inputs, outputs and states are then those of that entry.
  * The runtime has to be compiled with NPUC_NO_HEAP for this: npu_init is in no other form of it. Models take turns: they share
  * the scratch memory of the kernels, and only the model that was made last may run.
  */
@@ -22,7 +24,10 @@ typedef struct npu_needs {
     int64_t kernels;       /* scratch of the kernels */
 } npu_needs;
 
-/* Find out by a run on what the inputs of the model hold now. For a runtime with a heap; no other model may run meanwhile. */
+/*
+ * Find out by a run on what the inputs of the model hold now; of a program with several entries, by runs of all of them, for an arena
+ * in which any can run; of an entry that npu_entry gave, of that one. For a runtime with a heap; no other model may run meanwhile.
+ */
 NPU_API npu_status npu_measure(npu_model *model, npu_needs *needs);
 
 /*

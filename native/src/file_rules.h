@@ -176,6 +176,7 @@ _Static_assert(sizeof(npuc_file_layer) == 8, "records have the layout of the fil
 _Static_assert(sizeof(npuc_file_allocation) == 32, "records have the layout of the file");
 _Static_assert(sizeof(npuc_file_state) == 8, "records have the layout of the file");
 _Static_assert(sizeof(npuc_file_entry) == 8, "records have the layout of the file");
+_Static_assert(sizeof(npuc_file_signature) == 104, "records have the layout of the file");
 _Static_assert(sizeof(npuc_elf_header) == 64, "records have the layout of the file");
 _Static_assert(sizeof(npuc_elf_section) == 64, "records have the layout of the file");
 _Static_assert(sizeof(npuc_elf_program) == 56, "records have the layout of the file");

@@ -158,13 +158,6 @@ void npu_free(npu_model *model)
 
 /* ---- entries ---- */
 
-int32_t npu_entry_count(const npu_model *model) { return model ? (int32_t)model->first.session.file.entry_count : 0; }
-
-const char *npu_entry_name(const npu_model *model, int32_t index)
-{
-    return model && index >= 0 ? npuc_file_entry_name(&model->first.session.file, (uint32_t)index) : "";
-}
-
 static npu_status new_entry(npu_model *program, uint32_t number, npu_model **entry)
 {
     npu_model *made = calloc(1, sizeof *made);
@@ -202,38 +195,20 @@ static npu_status entry_of(npu_model *program, uint32_t number, npu_model **entr
 
 npu_status npu_entry(npu_model *model, const char *name, npu_model **entry)
 {
-    if (!model || !name || !entry) return npu_fail(NPU_BAD_ARGUMENT, "there is no model, no name, or no place for the entry");
+    uint32_t number;
+    if (!entry) return npu_fail(NPU_BAD_ARGUMENT, "there is no place for the entry");
     *entry = NULL;
-    npu_model *program = model->program ? model->program : model;
-    const npuc_file *f = &program->first.session.file;
-    for (uint32_t k = 0; f->entries && k < f->entry_count; k++)
-        if (strcmp(npuc_file_entry_name(f, k), name) == 0) return entry_of(program, k, entry);
-    return npu_fail(NPU_BAD_ARGUMENT, "the program has no entry '%.200s'", name);
-}
-
-static int takes(const npuc_file *f, const npu_tensor *inputs, int32_t count)
-{
-    if (count < 0 || (uint32_t)count != f->header->inputs) return 0;
-    for (int32_t i = 0; i < count; i++) {
-        const npuc_file_tensor *t = &f->tensors[f->lists[f->header->first_input + (uint32_t)i]];
-        if (inputs[i].rank != t->rank || (inputs[i].name && strcmp(inputs[i].name, npuc_file_string(f, t->name)) != 0)) return 0;
-        for (uint16_t axis = 0; axis < t->rank; axis++)
-            if (inputs[i].shape[axis] != t->shape[axis]) return 0;
-    }
-    return 1;
+    const npu_status status = npu_find_entry(model, name, &number);
+    return status ? status : entry_of(model->program ? model->program : model, number, entry);
 }
 
 npu_status npu_entry_for(npu_model *model, const npu_tensor *inputs, int32_t count, npu_model **entry)
 {
-    if (!model || (count && !inputs) || !entry) return npu_fail(NPU_BAD_ARGUMENT, "there is no model, no input, or no place for the entry");
+    uint32_t number;
+    if (!entry) return npu_fail(NPU_BAD_ARGUMENT, "there is no place for the entry");
     *entry = NULL;
-    npu_model *program = model->program ? model->program : model;
-    const npuc_file *f = &program->first.session.file;
-    for (uint32_t k = 0; k < f->entry_count; k++) {
-        npuc_file one;
-        if (!npuc_file_select(f, k, &one) && takes(&one, inputs, count)) return entry_of(program, k, entry);
-    }
-    return npu_fail(NPU_BAD_ARGUMENT, "no entry of the program takes inputs of these shapes");
+    const npu_status status = npu_find_entry_for(model, inputs, count, &number);
+    return status ? status : entry_of(model->program ? model->program : model, number, entry);
 }
 
 npu_status npu_set_threads(npu_model *model, int32_t threads)
@@ -363,9 +338,9 @@ static int64_t arena_of(const npu_session *s, const npu_needs *needs)
     return bytes + s->cores * (whole(needs->local) + 64);
 }
 
-npu_status npu_measure(npu_model *model, npu_needs *needs)
+/* The parts of what one model needs, without their sum. */
+static npu_status measure(npu_model *model, npu_needs *needs)
 {
-    if (!model || !needs) return npu_fail(NPU_BAD_ARGUMENT, "there is no model, or no place for the result");
     npu_context *context = take(model);
     if (!context) return NPU_NO_MEMORY;
     npu_session probe = context->session;
@@ -391,8 +366,37 @@ npu_status npu_measure(npu_model *model, npu_needs *needs)
     }
     *needs = (npu_needs){.local = found.local, .shared = found.shared, .kernels = (int64_t)npuc_scratch_most()};
     memcpy(needs->buffer, found.buffer, sizeof found.buffer);
-    needs->arena = arena_of(&probe, needs);
     npuc_isa_select(isa);
     give(model, context);
     return status;
+}
+
+static void widen(int64_t *most, int64_t bytes)
+{
+    if (bytes > *most) *most = bytes;
+}
+
+npu_status npu_measure(npu_model *model, npu_needs *needs)
+{
+    if (!model || !needs) return npu_fail(NPU_BAD_ARGUMENT, "there is no model, or no place for the result");
+    /* The arena of a program is for any of its entries. */
+    const uint32_t entries = model->program ? 1 : model->first.session.file.entry_count;
+    *needs = (npu_needs){0};
+    for (uint32_t k = 0; k < entries; k++) {
+        npu_model *entry = model;
+        npu_needs own;
+        npu_status status = k ? entry_of(model, k, &entry) : NPU_OK;
+        if (!status) status = measure(entry, &own);
+        if (status) return status;
+        widen(&needs->local, own.local);
+        widen(&needs->shared, own.shared);
+        widen(&needs->kernels, own.kernels);
+        for (int i = 0; i < NPUC_SIM_BUFFERS; i++) widen(&needs->buffer[i], own.buffer[i]);
+    }
+    for (uint32_t k = 0; k < entries; k++) {
+        npu_model *entry = model;
+        if (k) entry_of(model, k, &entry); /* made above */
+        widen(&needs->arena, arena_of(&entry->first.session, needs));
+    }
+    return NPU_OK;
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "npuc/signature.h"
 #include "npuc/vector.h"
 
 #if defined(NPUC_NO_HEAP)
@@ -38,6 +39,9 @@ void *npu_take(npu_block *block, uint64_t size)
     block->used = whole > SIZE_MAX / 2 - at ? SIZE_MAX / 2 : (size_t)(at + whole);
     return block->base && block->used <= block->size ? block->base + at : NULL;
 }
+
+/* A model begins with its session. */
+static const npu_session *session_of(const npu_model *model) { return (const npu_session *)(const void *)model; }
 
 /* ---- opening ---- */
 
@@ -127,6 +131,14 @@ npu_status npu_prove(npu_session *session, int32_t threads)
     return NPU_OK;
 }
 
+npu_status npu_verify(const npu_model *model, const uint8_t *key)
+{
+    if (!model || !key) return npu_fail(NPU_BAD_ARGUMENT, "there is no model, or no key");
+    const npuc_file *f = &session_of(model)->file;
+    const char *why = npuc_file_check_signature(f, key);
+    return why ? npu_fail(NPU_BAD_SIGNATURE, "'%.200s': %s", npuc_file_string(f, f->header->name), why) : NPU_OK;
+}
+
 /* ---- places ---- */
 
 static void describe(npu_tensor *to, const npuc_file *f, const npuc_file_tensor *t)
@@ -195,9 +207,7 @@ void npu_place(npu_session *s, npu_block *block)
     s->staging = npu_take(block, staging);
 }
 
-/* ---- questions: a model begins with its session; there are answers without a model, for a caller who missed an error ---- */
-
-static const npu_session *session_of(const npu_model *model) { return (const npu_session *)(const void *)model; }
+/* ---- questions: there are answers without a model, for a caller who missed an error ---- */
 
 const char *npu_name(const npu_model *model)
 {
@@ -212,13 +222,57 @@ int32_t npu_output_count(const npu_model *model) { return model ? (int32_t)sessi
 
 const npu_tensor *npu_input(const npu_model *model, int32_t index)
 {
-    return index >= 0 && index < npu_input_count(model) ? &session_of(model)->tensors[index] : NULL;
+    return index >= 0 && index < npu_input_count(model) && session_of(model)->tensors ? &session_of(model)->tensors[index] : NULL;
 }
 
 const npu_tensor *npu_output(const npu_model *model, int32_t index)
 {
     const int32_t inputs = npu_input_count(model);
-    return index >= 0 && index < npu_output_count(model) ? &session_of(model)->tensors[inputs + index] : NULL;
+    return index >= 0 && index < npu_output_count(model) && session_of(model)->tensors ? &session_of(model)->tensors[inputs + index] : NULL;
+}
+
+/* ---- entries ---- */
+
+int32_t npu_entry_count(const npu_model *model) { return model ? (int32_t)session_of(model)->file.entry_count : 0; }
+
+const char *npu_entry_name(const npu_model *model, int32_t index)
+{
+    return model && index >= 0 ? npuc_file_entry_name(&session_of(model)->file, (uint32_t)index) : "";
+}
+
+npu_status npu_find_entry(const npu_model *model, const char *name, uint32_t *number)
+{
+    if (!model || !name) return npu_fail(NPU_BAD_ARGUMENT, "there is no model, or no name");
+    const npuc_file *f = &session_of(model)->file;
+    for (uint32_t k = 0; f->entries && k < f->entry_count; k++) {
+        *number = k;
+        if (strcmp(npuc_file_entry_name(f, k), name) == 0) return NPU_OK;
+    }
+    return npu_fail(NPU_BAD_ARGUMENT, "the program has no entry '%.200s'", name);
+}
+
+static int takes(const npuc_file *f, const npu_tensor *inputs, int32_t count)
+{
+    if (count < 0 || (uint32_t)count != f->header->inputs) return 0;
+    for (int32_t i = 0; i < count; i++) {
+        const npuc_file_tensor *t = &f->tensors[f->lists[f->header->first_input + (uint32_t)i]];
+        if (inputs[i].rank != t->rank || (inputs[i].name && strcmp(inputs[i].name, npuc_file_string(f, t->name)) != 0)) return 0;
+        for (uint16_t axis = 0; axis < t->rank; axis++)
+            if (inputs[i].shape[axis] != t->shape[axis]) return 0;
+    }
+    return 1;
+}
+
+npu_status npu_find_entry_for(const npu_model *model, const npu_tensor *inputs, int32_t count, uint32_t *number)
+{
+    if (!model || (count && !inputs)) return npu_fail(NPU_BAD_ARGUMENT, "there is no model, or no input");
+    const npuc_file *f = &session_of(model)->file;
+    for (uint32_t k = 0; k < f->entry_count; k++) {
+        npuc_file entry;
+        *number = k;
+        if (!npuc_file_select(f, k, &entry) && takes(&entry, inputs, count)) return NPU_OK;
+    }
+    return npu_fail(NPU_BAD_ARGUMENT, "no entry of the program takes inputs of these shapes");
 }
 
 /* ---- states ---- */

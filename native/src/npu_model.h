@@ -34,6 +34,10 @@ npu_status npu_open(npu_session *session, const void *bytes, size_t size, const 
 /* Begin a session of a file that is open, and refuse what this runtime cannot run. */
 npu_status npu_begin(npu_session *session, const char *where);
 
+/* The number of an entry, by its name or by the shapes of its inputs. */
+npu_status npu_find_entry(const npu_model *model, const char *name, uint32_t *number);
+npu_status npu_find_entry_for(const npu_model *model, const npu_tensor *inputs, int32_t count, uint32_t *number);
+
 /* Give everything but the simulator a place in a block. The tables of a counting block cannot be used. */
 void npu_place(npu_session *session, npu_block *block);
 

@@ -57,18 +57,46 @@ static void blocks(uint32_t state[8], const uint8_t *bytes, uint64_t count)
     for (uint64_t i = 0; i < count; i++) block(state, bytes + 64 * i);
 }
 
-void npuc_sha256(const uint8_t *bytes, uint64_t size, uint8_t digest[32])
+void npuc_sha256_begin(npuc_sha256_hash *hash)
 {
     /* Fractional parts of the square roots of the first eight primes. */
-    uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-    uint64_t whole = size / 64 * 64;
-    blocks(state, bytes, whole / 64);
-    uint8_t tail[128] = {0};
-    uint64_t rest = size - whole;
-    if (rest) memcpy(tail, bytes + whole, (size_t)rest);
-    tail[rest] = 0x80;
-    uint64_t length = rest < 56 ? 64 : 128;
+    static const uint32_t first[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    memcpy(hash->state, first, sizeof first);
+    hash->size = 0;
+}
+
+void npuc_sha256_add(npuc_sha256_hash *hash, const uint8_t *bytes, uint64_t size)
+{
+    const uint64_t used = hash->size % 64;
+    hash->size += size;
+    if (used) {
+        const uint64_t room = 64 - used, taken = size < room ? size : room;
+        if (taken) memcpy(hash->block + used, bytes, (size_t)taken);
+        if (taken < room) return;
+        blocks(hash->state, hash->block, 1);
+        bytes += taken;
+        size -= taken;
+    }
+    const uint64_t whole = size / 64 * 64;
+    blocks(hash->state, bytes, whole / 64);
+    if (size > whole) memcpy(hash->block, bytes + whole, (size_t)(size - whole));
+}
+
+void npuc_sha256_end(npuc_sha256_hash *hash, uint8_t digest[32])
+{
+    const uint64_t size = hash->size, rest = size % 64;
+    uint8_t tail[128] = {0x80};
+    /* A one, zeros, and the number of bits in 64 bits, up to a whole block. */
+    const uint64_t length = (rest < 56 ? 64 : 128) - rest;
     for (int i = 0; i < 8; i++) tail[length - 1 - (uint64_t)i] = (uint8_t)(size * 8 >> 8 * i);
-    blocks(state, tail, length / 64);
-    for (int i = 0; i < 32; i++) digest[i] = (uint8_t)(state[i / 4] >> (24 - 8 * (i % 4)));
+    npuc_sha256_add(hash, tail, length);
+    for (int i = 0; i < 32; i++) digest[i] = (uint8_t)(hash->state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+void npuc_sha256(const uint8_t *bytes, uint64_t size, uint8_t digest[32])
+{
+    npuc_sha256_hash hash;
+    npuc_sha256_begin(&hash);
+    npuc_sha256_add(&hash, bytes, size);
+    npuc_sha256_end(&hash, digest);
 }

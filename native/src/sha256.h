@@ -11,6 +11,17 @@
 #define NPUC_SHA_NI 0
 #endif
 
+typedef struct npuc_sha256_hash {
+    uint32_t state[8];
+    uint64_t size;     /* bytes so far */
+    uint8_t block[64]; /* those of them that are no whole block yet */
+} npuc_sha256_hash;
+
+/* Bytes that come in pieces. */
+void npuc_sha256_begin(npuc_sha256_hash *hash);
+void npuc_sha256_add(npuc_sha256_hash *hash, const uint8_t *bytes, uint64_t size);
+void npuc_sha256_end(npuc_sha256_hash *hash, uint8_t digest[32]);
+
 void npuc_sha256(const uint8_t *bytes, uint64_t size, uint8_t digest[32]);
 
 /* Fractional parts of the cube roots of the first 64 primes. */

@@ -59,6 +59,37 @@ def test_tools_know_entries(npuc: Any, program: Path) -> None:
     assert npuc("profile", program, "--entry", "pair", "--no-host").status == 0
 
 
+def test_an_entry_is_compared_and_evaluated(npuc: Any, program: Path, root: Path) -> None:
+    done = npuc("diff", "digits2.npu", program, "--entry", "pair", "--random", "--max-count", 2, "--json")
+    assert done.status == 0, done.err
+    outputs = json.loads(done.out)["outputs"]
+    assert outputs and all(row["accumulated"]["max_error"] == 0 for row in outputs)
+    rng = np.random.default_rng(1)
+    np.savez("set.npz", image=rng.normal(size=(4, 1, 8, 8)).astype(np.float32), label=np.arange(4))
+    figures = [
+        json.loads(npuc("eval", model, *extra, "--data", "set.npz", "--json").out)["figures"]
+        for model, extra in ((program, ["--entry", "pair"]), ("digits2.npu", []))
+    ]
+    assert figures[0] == figures[1]
+
+
+def test_the_segments_of_an_entry_are_moved(npuc: Any, program: Path) -> None:
+    """The weights are those of all entries, and so is their address; the rest of the other entry stays."""
+    assert npuc("relocate", program, "--entry", "pair", "--dump", "pair.ini").status == 0
+    text = Path("pair.ini").read_text()
+    Path("pair.ini").write_text(
+        text.replace("address = 0x0", "address = 0x40000000", 1).replace(
+            "address = 0x0", "address = 0x80000", 1
+        )
+    )
+    done = npuc("relocate", program, "pair.ini", "--entry", "pair", "-o", "moved.npu")
+    assert done.status == 0, done.err
+    first, pair = load_entries("moved.npu").values()
+    assert [segment.address for segment in pair.segments[:2]] == [0x40000000, 0x80000]
+    assert [segment.address for segment in first.segments[:2]] == [0x40000000, 0]
+    np.testing.assert_array_equal(first.weights, load_entries(program)["digits1"].weights)
+
+
 def test_mistakes(npuc: Any, program: Path) -> None:
     for arguments, words in (
         (["combine", "digits1.npu", "-o", "x.npu"], "nothing to combine it with"),
@@ -70,7 +101,13 @@ def test_mistakes(npuc: Any, program: Path) -> None:
         ),
         (["combine", "both.npu", "digits2.npu", "-o", "x.txt"], "does not end in .npu"),
         (["run", "both.npu", "--random", "--entry", "large"], "It has: digits1, pair"),
-        (["relocate", "both.npu", "--dump", "x.ini"], "the program has 2 entries"),
+        (["relocate", "both.npu", "--dump", "x.ini", "--entry", "large"], "It has: digits1, pair"),
+        (["export", "c", "both.npu", "-o", "app", "--entry", "large"], "It has: digits1, pair"),
+        (
+            ["diff", "digits1.npu", "digits2.npu", "--random", "--entry", "pair"],
+            "is for a program with several entries",
+        ),
+        (["show", "digits1.npu", "--entry", "pair"], "It has: digits"),
     ):
         done = npuc(*arguments)
         assert done.status == 2 and words in done.err, done.err

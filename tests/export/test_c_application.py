@@ -20,7 +20,7 @@ from npuc.errors import ExportError, InputDataError, OutputError
 from npuc.frontend.options import ImportOptions
 from npuc.images.loading import load_image
 from npuc.program.combine import combine
-from npuc.program.file import load_compiled, save_compiled
+from npuc.program.file import compiled_bytes, load_compiled, save_compiled, sign_compiled
 from npuc.program.model import CompiledModel
 from npuc.sim import Simulator
 from npuc.target import Target
@@ -35,6 +35,8 @@ from support.programs.c_applications import (
     run,
     surroundings,
 )
+from support.programs.files import sealed
+from support.programs.keys import write_keys
 
 HERE = Path(__file__).parent
 
@@ -230,6 +232,75 @@ def test_entries_of_a_program(checked: Path, digits: CompiledModel, root: Path, 
     status, said = run(
         tmp_path, "both.npu", "input.bin", "batch.bin", "single.bin", "3", program="./c_entries"
     )
+    assert status == 0, said
+
+
+@pytest.fixture(scope="module")
+def both(digits: CompiledModel, root: Path) -> dict[str, CompiledModel]:
+    """The digits for one image and, as another entry, for three."""
+    batch = compiled(root / "examples/digits.onnx", ImportOptions(input_shapes={"image": (3, 1, 8, 8)}))
+    return combine({"single": digits, 'three "images"': batch}).entries
+
+
+def test_an_application_runs_any_entry(
+    both: dict[str, CompiledModel], workshop: Workshop, tmp_path: Path
+) -> None:
+    file = compiled_bytes(both)
+    sample = {"image": np.random.default_rng(1).uniform(-1, 1, (3, 1, 8, 8)).astype(np.float32)}
+    export_c(both, file, tmp_path / "hosted", sample)
+    build(tmp_path / "hosted")
+    expected = outputs_of(both['three "images"'], sample)
+    for arguments in (["sample1"], ["-e", 'three "images"', "sample1/input0.bin"]):
+        status, said = run(tmp_path / "hosted", "-o", "out.bin", *arguments)
+        assert status == 0 and (tmp_path / "hosted/out.bin").read_bytes() == expected, said
+    assert run(tmp_path / "hosted", "sample")[0] == 0
+    for arguments, words in (
+        (["-e", "large", "sample"], "no entry of this name"),
+        (["-e", "single", "sample1"], "does not have the size of the tensor 'image', 256 bytes"),
+        (["-k", "12", "sample"], "64 hexadecimal digits"),
+        (["-k", "d7" * 32, "sample"], "it is not signed"),
+        (["-k", "00" * 32, "sample"], "no public key of Ed25519"),
+    ):
+        status, said = run(tmp_path / "hosted", *arguments)
+        assert status == 2 and words in said, (arguments, said)
+    export_c(both, file, tmp_path / "standalone", sample, standalone=True)
+    workshop.prove(tmp_path / "standalone", "standalone", VARIANTS["checks"])
+    said = run(tmp_path / "standalone")[1]
+    assert "entry single\n" in said and 'entry three "images"\n' in said
+    with pytest.raises(InputDataError, match="no entry of the program takes"):
+        export_c(both, file, tmp_path / "none", {"image": np.zeros((2, 1, 8, 8), np.float32)})
+
+
+def test_a_signature_is_verified_in_c(
+    checked: Path, both: dict[str, CompiledModel], root: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("cryptography")
+    private, _ = write_keys(tmp_path, 1)
+    save_compiled(both, tmp_path / "plain.npu")
+    key = sign_compiled(tmp_path / "plain.npu", private, tmp_path / "signed.npu")
+    sample = checked / "sample"
+    assert run(checked, "-m", tmp_path / "signed.npu", "-k", key.hex(), sample)[0] == 0
+    data = (tmp_path / "signed.npu").read_bytes()
+    place = data.index(key)
+    rng = np.random.default_rng(2)
+    for at in (place, place + 32, place + 95, *rng.integers(4096, len(data) - 4096, 6).tolist()):
+        changed = bytearray(data)
+        changed[at] ^= 1
+        (tmp_path / "changed.npu").write_bytes(sealed(changed))
+        status, said = run(checked, "-m", tmp_path / "changed.npu", "-k", key.hex(), sample)
+        assert status == 2 and ("signed" in said or "not a sound" in said), (at, said)
+    for path, given, words in (
+        ("signed.npu", "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c", "by another key"),
+        ("plain.npu", key.hex(), "it is not signed"),
+    ):
+        status, said = run(checked, "-m", tmp_path / path, "-k", given, sample)
+        assert status == 2 and words in said
+    objects = sorted(map(str, (checked / "build/runtime/src").glob("*.o")))
+    command = ["g++", "-std=c++17", *STRICT.split(), *CHECKS.split(), f"-I{root / 'native/include'}"]
+    command += [str(HERE / "cpp_entries.cpp"), *objects, "-lm", "-lpthread", "-o", str(tmp_path / "entries")]
+    done = subprocess.run(command, capture_output=True, text=True, env=surroundings())
+    assert done.returncode == 0, done.stderr[-3000:]
+    status, said = run(tmp_path, "signed.npu", key.hex(), 'three "images"', "3", program="./entries")
     assert status == 0, said
 
 

@@ -76,7 +76,7 @@ def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         inputs=tuple(tensor.name for tensor in tensors),
         metadata={"preprocess": stated},
     )
-    (folder / "settings.c").write_text(settings_source(model, interface_of(model)))
+    (folder / "settings.c").write_text(settings_source([(model, interface_of(model))]))
     (folder / "driver.c").write_text(DRIVER)
     for name in ("image.c", "image.h"):
         (folder / name).write_text(template(name))

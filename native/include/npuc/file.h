@@ -148,6 +148,14 @@ typedef struct npuc_file_entry {
     uint32_t reserved; /* 0 */
 } npuc_file_entry;
 
+/* Section .npu.signature: who vouches for the file. The signature is that of the file with zeros in its own place. */
+typedef struct npuc_file_signature {
+    uint32_t algorithm; /* 1: Ed25519 */
+    uint32_t reserved; /* 0 */
+    uint8_t key[32]; /* the public key */
+    uint8_t signature[64]; /* of the text of docs/file-format.md and the last digest of the checksums */
+} npuc_file_signature;
+
 /* The first bytes of the file. */
 typedef struct npuc_elf_header {
     uint8_t ident[16]; /* magic number, class, byte order, version */

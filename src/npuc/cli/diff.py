@@ -83,6 +83,7 @@ class DiffCommand(CommandOptions):
         None
     )
     input_shape: options.InputShapes = None
+    entry: options.EntryName = ""
     threads: options.OneThread = 1
     quiet: options.Quiet = False
     as_json: options.Json = False
@@ -112,7 +113,8 @@ def command(args: DiffCommand) -> None:
         options.tell_import(printer, graph)
         return graph
 
-    reference, ours = open_layers(args.first, load), open_layers(args.second, load)
+    options.check_entry(args.entry, [args.first, args.second])
+    reference, ours = (open_layers(path, load, args.entry) for path in (args.first, args.second))
     if args.isolated and (reference.kind, ours.kind) != ("float", "integer"):
         raise UsageError(
             f"--isolated is for a float network and the integer one made of it, and {args.first} is {_KINDS[reference.kind]}, "

@@ -133,6 +133,7 @@ class EvalCommand(CommandOptions):
     device: Annotated[str, typer.Option(metavar="NAME", help="The device that runs compiled models.")] = (
         "simulated"
     )
+    entry: options.EntryName = ""
     workers: Annotated[
         int | None,
         typer.Option(
@@ -189,8 +190,10 @@ def command(args: EvalCommand) -> None:
         existing_file(args.resume)
     if len(set(args.models)) < len(args.models):
         raise UsageError("a model is given twice")
+    options.check_entry(args.entry, args.models)
     files = [
-        ModelFile(path, _import_options(path, args.input_shape or []), args.device) for path in args.models
+        ModelFile(path, _import_options(path, args.input_shape or []), args.device, args.entry)
+        for path in args.models
     ]
     with ExitStack() as stack:
 

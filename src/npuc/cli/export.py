@@ -138,6 +138,13 @@ class ExportCCommand(CommandOptions):
             help="The inputs of the sample, raw tensors by name.  [default: random ones]",
         ),
     ] = None
+    entry: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Of a program with several entries, write this one alone, as 'npuc combine --extract' does.  [default: all]",
+        ),
+    ] = ""
     quiet: options.Quiet = False
     as_json: options.Json = False
 
@@ -147,12 +154,18 @@ class ExportCCommand(CommandOptions):
 def c(args: ExportCCommand) -> None:
     """Write a C application that runs a compiled model: sources, a Makefile, the model, and a sample to check it with."""
     from npuc.deploy.c import export_c
+    from npuc.program.combine import extract
+    from npuc.program.file import compiled_bytes, named_entry
     from npuc.tensors import TensorFile
 
     printer = Printer(args.quiet, args.as_json)
-    compiled = options.compiled_model(args.model)
+    entries = options.compiled_entries(args.model)
+    content = args.model.read_bytes()
+    if args.entry:
+        alone = extract(named_entry(entries, args.entry, str(args.model)))
+        entries, content = {args.entry: alone}, compiled_bytes(alone)
     given = None if args.sample is None else TensorFile(args.sample)
-    files = export_c(compiled, args.model.read_bytes(), args.output, given, standalone=args.standalone)
+    files = export_c(entries, content, args.output, given, standalone=args.standalone)
     printer.say(
         f"{args.model} -> {args.output} ({counted(len(files), 'file')}, {size(sum(file.stat().st_size for file in files))})"
     )

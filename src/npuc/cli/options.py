@@ -176,6 +176,21 @@ def compiled_model(path: Path, target: TargetDescription | None = None, entry: s
     return named_entry(compiled_entries(path, target), entry, str(path))
 
 
+def check_entry(entry: str, models: Iterable[Path]) -> None:
+    """Refuse --entry where no model is a program with several."""
+    from npuc.frontend.sniff import describe_content
+    from npuc.program.file import load_entries
+
+    if not entry:
+        return
+    compiled = [path for path in models if path.is_file() and describe_content(path).kind == "npu"]
+    if not any(len(load_entries(path, verify=False)) > 1 for path in compiled):
+        raise UsageError(
+            f"--entry {entry} is for a program with several entries (npuc combine), and none is given",
+            fix="Leave it out",
+        )
+
+
 def compiled_entries(path: Path, target: TargetDescription | None = None) -> dict[str, CompiledModel]:
     """The entries of a program by name; a model that is not compiled yet is told from a damaged file."""
     from npuc.files import existing_file

@@ -1,7 +1,8 @@
 """Change the base addresses of the segments of a compiled model.
 
 The new addresses come from an ini file; --dump writes one with the present addresses, to start from. An address of 0 lets the
-loader choose.
+loader choose. Of a program with several entries, the segments are those of one of them (--entry); the address of the weights,
+which they share, is that of all.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class RelocateCommand(CommandOptions):
     dump: Annotated[
         Path | None, typer.Option(metavar="FILE.ini", help="Write the addresses of the model to this file.")
     ] = None
+    entry: options.EntryName = ""
     output: options.Output = None
     quiet: options.Quiet = False
     as_json: options.Json = False
@@ -37,8 +39,8 @@ def command(args: RelocateCommand) -> None:
     """Run the command."""
     from npuc.files import writable, write_atomically
     from npuc.program.disassemble import memory_rows
-    from npuc.program.file import save_compiled
-    from npuc.program.relocate import addresses_text, read_addresses, relocate
+    from npuc.program.file import named_entry, save_compiled
+    from npuc.program.relocate import addresses_text, read_addresses, relocate_entry
 
     printer = Printer(args.quiet, args.as_json)
     if (args.addresses is None) != (args.output is None):
@@ -48,16 +50,12 @@ def command(args: RelocateCommand) -> None:
     for path in filter(None, (args.dump, args.output)):
         writable(path)
     entries = options.compiled_entries(args.model)
-    if len(entries) > 1:
-        raise UsageError(
-            f"the program has {len(entries)} entries, and addresses are those of one model",
-            where=str(args.model),
-            fix="Relocate the models, then combine them",
-        )
-    compiled = next(iter(entries.values()))
+    compiled = named_entry(entries, args.entry, str(args.model))
     if args.addresses is not None and args.output is not None:
-        compiled = relocate(compiled, read_addresses(args.addresses, compiled))
-        save_compiled(compiled, args.output)
+        addresses = read_addresses(args.addresses, compiled)
+        entries = relocate_entry(entries, args.entry or next(iter(entries)), addresses)
+        compiled = named_entry(entries, args.entry, str(args.model))
+        save_compiled(entries if len(entries) > 1 else compiled, args.output)
     if args.dump is not None:
         with write_atomically(args.dump) as out:
             out.write(addresses_text(compiled).encode())

@@ -39,6 +39,7 @@ class RunOpCommand(CommandOptions):
     run: Annotated[int, typer.Option(min=0, help="The number of the run in the dump.")] = 0
     output: options.Output = None
     input_shape: options.InputShapes = None
+    entry: options.EntryName = ""
     threads: options.OneThread = 1
     quiet: options.Quiet = False
     as_json: options.Json = False
@@ -62,7 +63,9 @@ def command(args: RunOpCommand) -> None:
     def load(path: Path) -> Graph:
         return load_model(path, options.imported_as(path, args.input_shape))
 
-    results = run_layer(open_layers(args.model, load), args.layer, golden_run.dump, args.run, args.threads)
+    options.check_entry(args.entry, [args.model])
+    opened = open_layers(args.model, load, args.entry)
+    results = run_layer(opened, args.layer, golden_run.dump, args.run, args.threads)
     for tensor in results:
         printer.say(golden_run.judge(args.run, tensor).line)
     if args.output is not None:

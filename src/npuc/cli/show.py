@@ -58,8 +58,7 @@ def command(args: ShowCommand) -> None:
                 )
         _show_compiled(printer, args.model, args.entry)
         return
-    if args.entry:
-        raise UsageError("--entry is for a compiled model", fix="Leave it out")
+    options.check_entry(args.entry, [args.model])
     graph = load_model(args.model, options.imported_as(args.model, args.input_shape, args.weights))
     options.tell_import(printer, graph)
     summary = summarize(graph)

@@ -16,7 +16,7 @@ from npuc.files import existing_model
 from npuc.flow import load_model
 from npuc.frontend.sniff import describe_content
 from npuc.ir import Graph
-from npuc.program.file import load_compiled
+from npuc.program.file import load_entries, named_entry
 from npuc.program.model import CompiledModel
 from npuc.quant.report import is_integer
 
@@ -54,13 +54,17 @@ class Opened:
         return {port.name: names[port.value] for port in self.graph.outputs}
 
 
-def open_layers(path: Path, load: Callable[[Path], Graph] = load_model) -> Opened:
-    """Open a model (.onnx, .tflite, .mlir, .npu, ...) or the folder of a dump."""
+def open_layers(path: Path, load: Callable[[Path], Graph] = load_model, entry: str = "") -> Opened:
+    """Open a model (.onnx, .tflite, .mlir, .npu, ...) or the folder of a dump.
+
+    Of a program with several entries it is the one that `entry` names, or the first.
+    """
     if path.is_dir() and not (path / "saved_model.pb").is_file():
         return Opened(path, "dump", None, dump=Dump(path))
     existing_model(path)
     if describe_content(path).kind == "npu":
-        compiled = load_compiled(path)
+        entries = load_entries(path)
+        compiled = named_entry(entries, entry if len(entries) > 1 else "", str(path))
         return Opened(path, "compiled", interface_of(compiled), compiled)
     graph = load(path)
     return Opened(path, "integer" if is_integer(graph) else "float", graph)

@@ -41,6 +41,8 @@ def _model(model: ModelFile) -> Iterable[Any]:
             yield _content(file)
     yield model.options
     yield model.device
+    if model.entry:
+        yield model.entry
 
 
 def _content(path: Path) -> bytes:

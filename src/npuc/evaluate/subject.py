@@ -48,6 +48,8 @@ class ModelFile:
     options: ImportOptions = field(default_factory=ImportOptions)
     device: str = "simulated"
     """What runs it if it is compiled."""
+    entry: str = ""
+    """Of a program with several entries, the one to take; the first unless it is named."""
 
 
 @dataclass
@@ -164,9 +166,10 @@ def open_subject(file: ModelFile) -> Subject:
     path = existing_model(file.path)
     if describe_content(path).kind == "npu":
         from npuc.calib.compiled import interface_of
-        from npuc.program.file import load_compiled
+        from npuc.program.file import load_entries, named_entry
 
-        compiled = load_compiled(path)
+        entries = load_entries(path)
+        compiled = named_entry(entries, file.entry if len(entries) > 1 else "", str(path))
         return Subject(file, "compiled", interface_of(compiled), compiled)
     graph = load_model(path, file.options)
     return Subject(file, "integer" if is_integer(graph) else "float", graph)

@@ -8,6 +8,7 @@ docs/file-format.md has the whole format.
 
 from __future__ import annotations
 
+import io
 import mmap
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -59,6 +60,13 @@ def save_compiled(program: CompiledModel | Mapping[str, CompiledModel], path: Pa
     except (ValueError, OverflowError, KeyError, FileFormatError) as error:
         words = error.message if isinstance(error, FileFormatError) else str(error)
         raise InternalError(f"the compiled model cannot be written: {words}", where=str(path)) from error
+
+
+def compiled_bytes(program: CompiledModel | Mapping[str, CompiledModel]) -> bytes:
+    """The bytes that `save_compiled` writes."""
+    out = io.BytesIO()
+    elf.write(out, *make_sections(program))
+    return out.getvalue()
 
 
 def load_compiled(

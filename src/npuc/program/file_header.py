@@ -10,7 +10,15 @@ from npuc.program import checksums, elf, layout
 from npuc.program.checks import rules
 from npuc.program.isa import ROUNDINGS
 
-_RECORDS = (*layout.TABLES.values(), layout.STATE, layout.ENTRY, elf.HEADER, elf.SECTION, elf.PROGRAM)
+_RECORDS = (
+    *layout.TABLES.values(),
+    layout.STATE,
+    layout.ENTRY,
+    layout.SIGNATURE_RECORD,
+    elf.HEADER,
+    elf.SECTION,
+    elf.PROGRAM,
+)
 _TOP = """\
 /*
  * npuc: the tables of a .npu file, made by `make docs` from src/npuc/program/layout.py and elf.py. Do not edit.

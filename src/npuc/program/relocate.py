@@ -120,3 +120,18 @@ def relocate(model: CompiledModel, addresses: Mapping[str, int]) -> CompiledMode
     if problem:
         raise AddressError(problem)
     return replace(model, segments=segments)
+
+
+def relocate_entry(
+    entries: Mapping[str, CompiledModel], name: str, addresses: Mapping[str, int]
+) -> dict[str, CompiledModel]:
+    """The entries of a program, one of them with other base addresses; that of the weights, which they share, is for all."""
+    moved = relocate(entries[name], addresses)
+    weights = moved.segments[0].address
+    program: dict[str, CompiledModel] = {}
+    for other, model in entries.items():
+        try:
+            program[other] = moved if other == name else relocate(model, {labels(model)[0]: weights})
+        except AddressError as error:
+            raise AddressError(error.message, where=f"entry '{other}'", fix=error.fix) from error
+    return program

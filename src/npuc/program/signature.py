@@ -7,6 +7,7 @@ signed, and they are compared with those before the first run. Keys are PEM file
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 
 from npuc.errors import FileFormatError, MissingExtraError, SignatureError, UsageError
 from npuc.files import existing_file, write_atomically
+from npuc.native import library
 from npuc.program import checksums, elf, layout
 
 _PREFIX = b"npuc signature of a .npu file\0"
@@ -75,7 +77,7 @@ def public_key(key: Path | str | bytes) -> bytes:
     if isinstance(key, bytes):
         if len(key) != _KEY_BYTES:
             raise UsageError(f"a public key has {_KEY_BYTES} bytes, not {len(key)}")
-        return key
+        return _sound(key)
     ed25519, serialization = _modules()
     text = _key_file(key)
     try:
@@ -84,7 +86,18 @@ def public_key(key: Path | str | bytes) -> bytes:
         return bytes(_private_key(key).public_key().public_bytes_raw())
     if not isinstance(loaded, ed25519.Ed25519PublicKey):
         raise FileFormatError("is a public key, but not one of Ed25519", where=str(key))
-    return bytes(loaded.public_bytes_raw())
+    return _sound(bytes(loaded.public_bytes_raw()), str(key))
+
+
+def _sound(key: bytes, where: str | None = None) -> bytes:
+    """A key, unless it is none, or one with which anything can be signed."""
+    if not library().npuc_ed25519_key_is_sound(key):
+        raise FileFormatError(
+            "is no public key of Ed25519, or one of small order, for which anyone can sign",
+            where=where or f"the key {key.hex()}",
+            fix="Give the key that 'npuc sign' prints, or its PEM file",
+        )
+    return key
 
 
 def _section(parsed: elf.Elf) -> elf.SectionView | None:
@@ -118,14 +131,8 @@ def _digest(parsed: elf.Elf, section: elf.SectionView) -> bytes:
 
 
 def _is_right(key: bytes, signature: bytes, message: bytes) -> bool:
-    ed25519, _ = _modules()
-    from cryptography.exceptions import InvalidSignature
-
-    try:
-        ed25519.Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
-    except (InvalidSignature, ValueError):
-        return False
-    return True
+    """By the native core, as the C runtime does it: both have the same verdict."""
+    return bool(library().npuc_ed25519_verify(key, signature, message, ctypes.c_uint64(len(message))))
 
 
 def _private_key(path: Path | str) -> Any:

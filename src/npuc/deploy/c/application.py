@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,78 +22,98 @@ from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph
 from npuc.runtime.states import with_initial_states
 from npuc.sim import Simulator
 
+_TABLE_TOP = "| | name | type | shape | bytes | scale, zero point |\n|---|---|---|---|---|---|"
+
 
 @dataclass(frozen=True)
-class RecordedSample:
-    """Inputs, and the outputs that they have to give, in the order of the model."""
+class _Entry:
+    """An entry of the program, and inputs with the outputs that they have to give, in the order of the model."""
 
+    name: str
+    """"" for the only one."""
+    model: CompiledModel
+    interface: Graph
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
 
 
 def export_c(
-    compiled: CompiledModel,
+    program: CompiledModel | Mapping[str, CompiledModel],
     file: bytes,
     folder: Path | str,
     sample: Mapping[str, Array] | None = None,
     *,
     standalone: bool = False,
 ) -> list[Path]:
-    """Write an application for a compiled model and the bytes of its file; returns the files.
+    """Write an application for a compiled model, or for the entries of a program by name, and the bytes of its file.
 
-    `sample` has raw tensors by the names of inputs; without it they are random. `standalone` is the form without files,
-    heap and threads. The folder has to be empty or new.
+    `sample` has raw tensors by the names of inputs, for the entries that take them; without it they are random. `standalone` is
+    the form without files, heap and threads. The folder has to be empty or new. Returns the files.
     """
     folder = _usable(Path(folder))
-    _refuse_cpu(compiled)
-    interface = interface_of(compiled)
-    taken = _take_sample(compiled, interface, sample)
-    if standalone:
-        return _write(folder, _standalone(compiled, file, taken))
-    return _write(folder, _hosted(compiled, file, interface, taken))
+    models = {"": program} if isinstance(program, CompiledModel) else dict(program)
+    if len(models) == 1:
+        models = {"": next(iter(models.values()))}
+    for model in models.values():
+        _refuse_cpu(model)
+    interfaces = {name: interface_of(model) for name, model in models.items()}
+    samples = _samples(models, interfaces, sample)
+    entries = [
+        _Entry(name, model, interfaces[name], *_recorded(model, samples[name]))
+        for name, model in models.items()
+    ]
+    return _write(folder, _standalone(entries, file) if standalone else _hosted(entries, file))
 
 
-def _hosted(
-    compiled: CompiledModel, file: bytes, interface: Graph, sample: RecordedSample
-) -> dict[str, bytes]:
-    kernels = kernel_files(compiled)
-    values = {"DEFINES": "", "LIBRARIES": "-lm -lpthread", "CMAKE_LIBRARIES": "m pthread"} | _tables(compiled)
+def _hosted(entries: Sequence[_Entry], file: bytes) -> dict[str, bytes]:
+    kernels = kernel_files([entry.model for entry in entries])
+    values = {"DEFINES": "", "LIBRARIES": "-lm -lpthread", "CMAKE_LIBRARIES": "m pthread"}
+    values["TENSORS"] = _tensors(entries, samples=True)
     files = {name: template(name) for name in ("main.c", "image.c", "image.h", "top.c", "top.h")}
     files |= {name: _filled(template(name), values) for name in ("Makefile", "CMakeLists.txt", "README.md")}
-    files["settings.c"] = settings_source(compiled, interface)
+    files["settings.c"] = settings_source([(entry.model, entry.interface) for entry in entries])
     files |= kernels
     data = {"model.npu": file}
-    data |= {f"sample/input{i}.bin": value.tobytes() for i, value in enumerate(sample.inputs)}
-    data |= {f"sample/output{i}.bin": value.tobytes() for i, value in enumerate(sample.outputs)}
+    for number, entry in enumerate(entries):
+        at = _sample_folder(number)
+        data |= {f"{at}/input{i}.bin": value.tobytes() for i, value in enumerate(entry.inputs)}
+        data |= {f"{at}/output{i}.bin": value.tobytes() for i, value in enumerate(entry.outputs)}
     return {name: text.encode() for name, text in files.items()} | data | runtime_files(HOSTED)
 
 
-def _standalone(compiled: CompiledModel, file: bytes, sample: RecordedSample) -> dict[str, bytes]:
-    kernels = kernel_files(compiled)
-    needs = measure(file, compiled.name)
-    cores = max(
-        (len(subgraph.streams) for subgraph in compiled.subgraphs if isinstance(subgraph, NpuSubgraph)),
-        default=1,
-    )
+def _sample_folder(number: int) -> str:
+    """The folder of an entry's sample; names of entries are no names of folders."""
+    return f"sample{number or ''}"
+
+
+def _standalone(entries: Sequence[_Entry], file: bytes) -> dict[str, bytes]:
+    models = [entry.model for entry in entries]
+    kernels = kernel_files(models)
+    needs = measure(file, models[0].name)
     values = {
         "DEFINES": "-DNPUC_NO_HEAP",
         "LIBRARIES": "-lm",
         "CMAKE_LIBRARIES": "m",
         "MODEL_BYTES": f"{len(file):,}",
         "ARENA_BYTES": f"{needs.arena:,}",
-        "LOCAL_BYTES": f"{cores * needs.local + needs.shared:,}",
-        "SEGMENT_BYTES": f"{sum(segment.size for segment in compiled.segments[1:]):,}",
+        "LOCAL_BYTES": f"{max(map(_cores, models)) * needs.local + needs.shared:,}",
+        "SEGMENT_BYTES": f"{max(sum(s.size for s in model.segments[1:]) for model in models):,}",
         "SCRATCH_BYTES": f"{needs.scratch:,}",
-    } | _tables(compiled)
+        "TENSORS": _tensors(entries, samples=False),
+    }
     files = {name: template(name) for name in ("top.c", "top.h")}
     files |= {name: _filled(template(name), values) for name in ("Makefile", "CMakeLists.txt")}
     files["README.md"] = _filled(template("STANDALONE.md"), values)
     files["main.c"] = template("standalone.c")
     files |= kernels
-    files["data.h"] = data_header(needs)
+    files["data.h"] = data_header(needs, len(entries))
     files["model_data.c"] = model_source(file, needs)
-    files["sample_data.c"] = sample_source(sample.inputs, sample.outputs)
+    files["sample_data.c"] = sample_source([(entry.name, entry.inputs, entry.outputs) for entry in entries])
     return {name: text.encode() for name, text in files.items()} | runtime_files(STANDALONE)
+
+
+def _cores(model: CompiledModel) -> int:
+    return max((len(part.streams) for part in model.subgraphs if isinstance(part, NpuSubgraph)), default=1)
 
 
 def _refuse_cpu(compiled: CompiledModel) -> None:
@@ -119,16 +139,49 @@ def _refuse_cpu(compiled: CompiledModel) -> None:
     )
 
 
-def _take_sample(
-    compiled: CompiledModel, interface: Graph, given: Mapping[str, Array] | None
-) -> RecordedSample:
-    tensors = with_initial_states(compiled, random_inputs(interface) if given is None else given)
-    missing = [name for name in compiled.inputs if name not in tensors]
+def _samples(
+    models: Mapping[str, CompiledModel],
+    interfaces: Mapping[str, Graph],
+    given: Mapping[str, Array] | None,
+) -> dict[str, Mapping[str, Array]]:
+    """The inputs of each entry: those that are given where they have its names and shapes, or else random ones."""
+    if given is not None and len(models) == 1:
+        return {name: _named(model, given) for name, model in models.items()}
+    samples: dict[str, Mapping[str, Array]] = {
+        name: with_initial_states(models[name], random_inputs(interface))
+        for name, interface in interfaces.items()
+    }
+    if given is None:
+        return samples
+    fitting = {name: _named(model, given) for name, model in models.items() if _fits(model, given)}
+    if not fitting:
+        raise InputDataError(
+            "no entry of the program takes the tensors of the sample", fix="Choose an entry with --entry"
+        )
+    return samples | fitting
+
+
+def _fits(model: CompiledModel, given: Mapping[str, Array]) -> bool:
+    tensors = with_initial_states(model, given)
+    return all(
+        name in tensors and np.shape(tensors[name]) == model.tensor(name).shape for name in model.inputs
+    )
+
+
+def _named(model: CompiledModel, given: Mapping[str, Array]) -> dict[str, Array]:
+    tensors = with_initial_states(model, given)
+    missing = [name for name in model.inputs if name not in tensors]
     if missing:
-        raise InputDataError(f"the sample has no tensor '{missing[0]}'", where=compiled.name)
-    inputs = {name: np.asarray(tensors[name]) for name in compiled.inputs}
-    outputs = Simulator(compiled).run(inputs)
-    return RecordedSample(tuple(inputs.values()), tuple(outputs[name] for name in compiled.outputs))
+        raise InputDataError(f"the sample has no tensor '{missing[0]}'", where=model.name)
+    return {name: np.asarray(tensors[name]) for name in model.inputs}
+
+
+def _recorded(
+    model: CompiledModel, sample: Mapping[str, Array]
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """The inputs of a sample and what they give, both in the order of the model."""
+    outputs = Simulator(model).run(dict(sample))
+    return tuple(sample[name] for name in model.inputs), tuple(outputs[name] for name in model.outputs)
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
@@ -138,8 +191,21 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
     return text
 
 
-def _tables(compiled: CompiledModel) -> dict[str, str]:
-    return {"INPUTS": _table(compiled, compiled.inputs), "OUTPUTS": _table(compiled, compiled.outputs)}
+def _tensors(entries: Sequence[_Entry], samples: bool) -> str:
+    """The inputs and outputs of each entry as tables in Markdown, with the folders of their samples."""
+    parts = []
+    for number, entry in enumerate(entries):
+        if entry.name:
+            where = f", sample in `{_sample_folder(number)}/`" if samples else ""
+            parts.append(f"## Entry `{_plain(entry.name)}`{where}")
+        for title, names in (("Inputs", entry.model.inputs), ("Outputs", entry.model.outputs)):
+            parts.append(f"{title}:\n\n{_TABLE_TOP}\n{_table(entry.model, names)}")
+    return "\n\n".join(parts)
+
+
+def _plain(name: str) -> str:
+    """A name from a model file as it may stand in a table."""
+    return "".join(c if c.isprintable() and c not in "|`" else "_" for c in name)
 
 
 def _table(compiled: CompiledModel, names: tuple[str, ...]) -> str:
@@ -149,8 +215,7 @@ def _table(compiled: CompiledModel, names: tuple[str, ...]) -> str:
         tensor = compiled.tensor(name)
         shape = " x ".join(map(str, tensor.shape)) or "scalar"
         step = f"{tensor.scale:.9g}, {tensor.zero_point}" if tensor.scale else "plain"
-        plain = "".join(c if c.isprintable() and c not in "|`" else "_" for c in name)
-        rows.append(f"| {index} | `{plain}` | {tensor.dtype} | {shape} | {tensor.size} | {step} |")
+        rows.append(f"| {index} | `{_plain(name)}` | {tensor.dtype} | {shape} | {tensor.size} | {step} |")
     return "\n".join(rows)
 
 

@@ -65,7 +65,7 @@ def measure(file: bytes, where: str) -> Needs:
     return Needs(needs.arena, needs.local, needs.shared, tuple(needs.buffer), needs.kernels)
 
 
-def data_header(needs: Needs) -> str:
+def data_header(needs: Needs, samples: int) -> str:
     """data.h of an application."""
     return "\n".join(
         [
@@ -81,9 +81,15 @@ def data_header(needs: Needs) -> str:
             "extern const uint64_t model_data[];",
             "extern const size_t model_size;",
             "",
-            "extern const void *const sample_inputs[];",
-            "extern const void *const sample_outputs[];",
-            "extern void *const output_memory[];",
+            "/* Of each entry of the program: its name, inputs, the outputs that they have to give, and memory for those. */",
+            "typedef struct sample {",
+            "    const char *entry; /* NULL: the only one */",
+            "    const void *const *inputs, *const *expected;",
+            "    void *const *outputs;",
+            "} sample;",
+            "",
+            f"#define SAMPLES {samples}",
+            "extern const sample samples[SAMPLES];",
             "",
             "#endif /* DATA_H */",
             "",
@@ -107,31 +113,43 @@ def model_source(file: bytes, needs: Needs) -> str:
     )
 
 
-def sample_source(inputs: Sequence[Array], outputs: Sequence[Array]) -> str:
-    """sample_data.c of an application."""
-    lines = ["/* A sample as raw tensors, and memory for the outputs. */", '#include "data.h"', ""]
-    for kind, arrays in (("input", inputs), ("expected", outputs)):
-        for index, array in enumerate(arrays):
-            content = _bytes(array.tobytes() or b"\0")
-            lines += [
-                f"static _Alignas(64) const unsigned char {kind}{index}[] = {{",
-                content,
-                "};",
-            ]
-    for index, array in enumerate(outputs):
-        lines.append(f"static _Alignas(64) unsigned char output{index}[{max(1, array.nbytes)}];")
-    lines += [
-        "",
-        f"const void *const sample_inputs[] = {{{_names('input', len(inputs))}}};",
-        f"const void *const sample_outputs[] = {{{_names('expected', len(outputs))}}};",
-        f"void *const output_memory[] = {{{_names('output', len(outputs))}}};",
-        "",
-    ]
-    return "\n".join(lines)
+def sample_source(samples: Sequence[tuple[str, Sequence[Array], Sequence[Array]]]) -> str:
+    """sample_data.c of an application: of each entry its name ("" for the only one), inputs and expected outputs."""
+    lines = ["/* Samples as raw tensors, and memory for the outputs. */", '#include "data.h"', ""]
+    for number, (_, inputs, outputs) in enumerate(samples):
+        for kind, arrays in (("input", inputs), ("expected", outputs)):
+            for index, array in enumerate(arrays):
+                lines += [
+                    f"static _Alignas(64) const unsigned char {kind}{number}_{index}[] = {{",
+                    _bytes(array.tobytes() or b"\0"),
+                    "};",
+                ]
+        for index, array in enumerate(outputs):
+            lines.append(f"static _Alignas(64) unsigned char output{number}_{index}[{max(1, array.nbytes)}];")
+        lines += [
+            f"static const void *const inputs{number}[] = {{{_names('input', number, len(inputs))}}};",
+            f"static const void *const expected{number}[] = {{{_names('expected', number, len(outputs))}}};",
+            f"static void *const outputs{number}[] = {{{_names('output', number, len(outputs))}}};",
+            "",
+        ]
+    lines.append("const sample samples[SAMPLES] = {")
+    for number, (entry, _, _) in enumerate(samples):
+        name = _text(entry) if entry else "NULL"
+        lines.append(f"    {{{name}, inputs{number}, expected{number}, outputs{number}}},")
+    return "\n".join([*lines, "};", ""])
 
 
-def _names(kind: str, count: int) -> str:
-    return ", ".join(f"{kind}{index}" for index in range(count)) or "NULL"
+def _names(kind: str, number: int, count: int) -> str:
+    return ", ".join(f"{kind}{number}_{index}" for index in range(count)) or "NULL"
+
+
+def _text(text: str) -> str:
+    """A string as a constant in C, whatever is in it: its bytes in octal.
+
+    >>> _text("a?")
+    '"\\\\141\\\\077"'
+    """
+    return '"' + "".join(f"\\{byte:03o}" for byte in text.encode()) + '"'
 
 
 def _words(data: bytes) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from npuc.errors import ExportError
 from npuc.program.custom_kernels import KERNELS, names_in
 from npuc.program.model import CompiledModel
@@ -18,15 +20,15 @@ void register_kernels(void);
 """
 
 
-def kernel_files(compiled: CompiledModel) -> dict[str, str]:
-    """`kernels.c`, its header, and a source for each kernel; nothing but an empty function if the model needs none."""
-    names = names_in(compiled)
+def kernel_files(entries: Sequence[CompiledModel]) -> dict[str, str]:
+    """`kernels.c`, its header, and a source for each kernel; nothing but an empty function if no entry needs one."""
+    names = sorted({name for entry in entries for name in names_in(entry)})
     missing = [name for name in names if name not in KERNELS or not KERNELS[name].c_source]
     if missing:
         known = missing[0] in KERNELS
         raise ExportError(
             f"its custom instruction '{missing[0]}' has no kernel in C",
-            where=compiled.name,
+            where=entries[0].name,
             fix="Give the plugin's kernel a c_source"
             if known
             else "Load the plugin that has the kernel (--plugin)",

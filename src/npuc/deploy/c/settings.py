@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from npuc.images.preprocess import Preprocess
@@ -11,30 +13,34 @@ from npuc.program.model import CompiledModel
 _PILLOW = ("nearest", "bilinear", "bicubic")
 
 
-def settings_source(compiled: CompiledModel, interface: Graph) -> str:
-    """The preprocessing of every input; NULL for one that takes no image."""
+def settings_source(entries: Sequence[tuple[CompiledModel, Graph]]) -> str:
+    """The preprocessing of every input of every entry; NULL for one that takes no image."""
     lines = [
-        f"/* Preprocessing of the inputs of {comment(compiled.name)}, as the model states it. */",
+        f"/* Preprocessing of the inputs of {comment(entries[0][0].name)}, as the model states it. */",
         '#include "image.h"',
         "",
     ]
-    names = []
-    for index, port in enumerate(interface.inputs):
-        tensor = compiled.tensor(port.name)
-        shape = tensor.shape
-        # Pixels become reals or bytes in C, neither integers of some scale nor the bytes of a camera.
-        foreign = bool(tensor.scale) or bool((port.preprocess or {}).get("yuv"))
-        if port.preprocess is None or len(shape) not in (3, 4) or foreign:
-            names.append("NULL")
-            continue
-        names.append(f"&input{index}")
-        lines += [
-            f"/* {comment(port.name)} */",
-            *_input_settings(index, Preprocess.from_dict(port.preprocess), shape),
-            "",
-        ]
+    names: list[str] = []
+    first = []
+    for compiled, interface in entries:
+        first.append(str(len(names)))
+        for port in interface.inputs:
+            tensor = compiled.tensor(port.name)
+            shape = tensor.shape
+            # Pixels become reals or bytes in C, neither integers of some scale nor the bytes of a camera.
+            foreign = bool(tensor.scale) or bool((port.preprocess or {}).get("yuv"))
+            if port.preprocess is None or len(shape) not in (3, 4) or foreign:
+                names.append("NULL")
+                continue
+            lines += [
+                f"/* {comment(port.name)} */",
+                *_input_settings(len(names), Preprocess.from_dict(port.preprocess), shape),
+                "",
+            ]
+            names.append(f"&input{len(names)}")
     lines += [f"const preprocess *const settings[] = {{{', '.join(names) or 'NULL'}}};"]
-    lines += [f"const int settings_count = {len(names)};", ""]
+    lines += [f"const int settings_count = {len(names)};"]
+    lines += [f"const int settings_first[] = {{{', '.join(first)}}};", ""]
     return "\n".join(lines)
 
 

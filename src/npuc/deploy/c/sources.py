@@ -8,7 +8,8 @@ import npuc
 from npuc.errors import InternalError
 
 _SHARED = (
-    "npu_model.c", "file.c", "file_digest.c", "sha256.c", "sim_run.c", "sim_execute.c", "sim_layers.c", "sim_order.c",
+    "npu_model.c", "file.c", "file_digest.c", "file_signature.c", "ed25519.c", "sha256.c", "sha512.c",
+    "sim_run.c", "sim_execute.c", "sim_layers.c", "sim_order.c",
     "sim_decode.c", "conv.c", "matmul.c", "gemm_portable.c", "isa.c", "threads.c", "loops.c", "eltwise.c", "pooling.c",
     "softmax.c", "table.c", "norm.c", "recurrent.c", "reduce.c", "resize.c", "sim_streams.c", "weights.c", "custom.c",
     "sim_floats.c", "blocks.c", "float_gemm.c", "float_rows.c", "float_vector.c", "npu_detect.c",
@@ -24,7 +25,7 @@ STANDALONE = (*_SHARED, "npu_static.c")
 
 HEADERS = (
     "custom.h", "file_digest.h", "file_rules.h", "gemm.h", "gemm_common.h", "loops.h", "npu_hosted.h", "npu_model.h", "threads.h",
-    "requant.h", "sha256.h", "sim.h", "sim_execute.h", "sim_layers.h", "sim_streams.h", "stage.h", "wide.h",
+    "requant.h", "sha256.h", "sha512.h", "sim.h", "sim_execute.h", "sim_layers.h", "sim_streams.h", "stage.h", "wide.h",
     "sim_floats.h", "floats.h", "float_tile.h",
 )  # fmt: skip
 """Headers beside the sources; those of `include` come as a whole."""
@@ -32,7 +33,7 @@ HEADERS = (
 PUBLIC = (
     "npu.h", "npu.hpp", "npu_detect.h", "npu_kernel.h", "npu_networks.h", "npu_static.h", "npuc/file.h", "npuc/float.h",
     "npuc/gemm.h", "npuc/image.h", "npuc/isa.h", "npuc/kernels.h", "npuc/kinds.h",
-    "npuc/npuc.h", "npuc/reader.h", "npuc/sim.h", "npuc/vector.h", "npuc/weights.h",
+    "npuc/npuc.h", "npuc/reader.h", "npuc/signature.h", "npuc/sim.h", "npuc/vector.h", "npuc/weights.h",
 )  # fmt: skip
 """The headers of `include` that the runtime needs."""
 

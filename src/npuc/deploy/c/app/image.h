@@ -18,9 +18,11 @@ typedef struct preprocess {
     float mean[4], scale[4];
 } preprocess;
 
-/* One for each input of the model; NULL for an input that takes no image. */
+/* One for each input of the model, entry after entry; NULL for an input that takes no image. */
 extern const preprocess *const settings[];
 extern const int settings_count;
+/* Where the inputs of each entry begin among them. */
+extern const int settings_first[];
 
 typedef struct image {
     int width, height, channels;

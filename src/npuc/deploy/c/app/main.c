@@ -5,6 +5,7 @@
  *   ./app image.ppm                 an image, if the model was compiled with its preprocessing
  *   ./app input0.bin input1.bin     raw tensors, one file for each input
  *
+ * Of a program with several entries, the first whose inputs have the sizes of the files is run, or the one that -e names.
  * The exit status is 0, 1 for wrong bits, 2 for an error.
  */
 #include <stdio.h>
@@ -19,7 +20,7 @@
 enum { SHOWN = 5, WRONG_BITS = 1, FAILED = 2 };
 
 typedef struct options {
-    const char *model, *output;
+    const char *model, *output, *entry, *key;
     int threads;
     int count;
     char **inputs;
@@ -27,7 +28,7 @@ typedef struct options {
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: app [-m MODEL.npu] [-o OUTPUTS.bin] [-t THREADS] sample | INPUT...\n");
+    fprintf(stderr, "usage: app [-m MODEL.npu] [-e ENTRY] [-k PUBLIC_KEY] [-o OUTPUTS.bin] [-t THREADS] sample | INPUT...\n");
     return FAILED;
 }
 
@@ -44,6 +45,8 @@ static int parse(int count, char **words, options *into)
     for (; at + 1 < count && words[at][0] == '-'; at += 2) {
         if (strcmp(words[at], "-m") == 0) into->model = words[at + 1];
         else if (strcmp(words[at], "-o") == 0) into->output = words[at + 1];
+        else if (strcmp(words[at], "-e") == 0) into->entry = words[at + 1];
+        else if (strcmp(words[at], "-k") == 0) into->key = words[at + 1];
         else if (strcmp(words[at], "-t") == 0) into->threads = atoi(words[at + 1]);
         else return 0;
     }
@@ -76,13 +79,82 @@ static void sample_path(char *path, size_t size, const char *folder, const char 
     snprintf(path, size, "%s/%s%d.bin", folder, kind, index);
 }
 
-static int is_sample(const char *path)
+/* -1 if there is none. */
+static long size_of(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file) return -1;
+    const long size = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
+    fclose(file);
+    return size;
+}
+
+static int is_sample(const options *args)
 {
     char first[1024];
-    sample_path(first, sizeof first, path, "input", 0);
-    FILE *file = fopen(first, "rb");
-    if (file) fclose(file);
-    return file != NULL;
+    if (args->count != 1) return 0;
+    sample_path(first, sizeof first, args->inputs[0], "input", 0);
+    return size_of(first) >= 0;
+}
+
+static void input_path(char *path, size_t size, const options *args, int index)
+{
+    if (is_sample(args)) sample_path(path, size, args->inputs[0], "input", index);
+    else snprintf(path, size, "%s", args->inputs[index]);
+}
+
+static int is_image(const char *path) { return ends_with(path, ".ppm") || ends_with(path, ".pgm"); }
+
+/* ---- the model ---- */
+
+/* 64 hexadecimal digits. */
+static int read_key(const char *text, uint8_t *key)
+{
+    static const char digits[] = "0123456789abcdef";
+    if (strlen(text) != 64) return 0;
+    for (int i = 0; i < 64; i++) {
+        const char *digit = strchr(digits, text[i]);
+        if (!digit) return 0;
+        key[i / 2] = (uint8_t)(key[i / 2] << 4 | (digit - digits));
+    }
+    return 1;
+}
+
+static int check_key(const npu_model *model, const options *args)
+{
+    uint8_t key[32] = {0};
+    if (!args->key) return 0;
+    if (!read_key(args->key, key)) return failed("-k", "a public key is 64 hexadecimal digits, as 'npuc sign' prints it");
+    return npu_verify(model, key) ? failed(args->model, npu_error()) : 0;
+}
+
+static int takes_files(const npu_model *model, const options *args)
+{
+    if (!is_sample(args) && args->count != npu_input_count(model)) return 0;
+    for (int i = 0; i < npu_input_count(model); i++) {
+        char path[1024];
+        input_path(path, sizeof path, args, i);
+        if (!is_image(path) && size_of(path) != (long)npu_input(model, i)->size) return 0;
+    }
+    return 1;
+}
+
+/* The entry to run, in the place of the model, and its number. */
+static int choose_entry(npu_model **model, const options *args, int *number)
+{
+    npu_model *const program = *model;
+    const int entries = npu_entry_count(program);
+    for (*number = 0; *number < entries; ++*number) {
+        const char *name = npu_entry_name(program, *number);
+        if (args->entry && strcmp(name, args->entry) != 0) continue;
+        if (!args->entry && entries == 1) return 0; /* has no name */
+        if (npu_entry(program, name, model)) return failed(args->model, npu_error());
+        if (args->entry || takes_files(*model, args)) return 0;
+    }
+    if (args->entry) return failed(args->entry, "the program has no entry of this name");
+    *model = program; /* says what is wrong with the files */
+    *number = 0;
+    return 0;
 }
 
 /* ---- tensors ---- */
@@ -100,15 +172,14 @@ static int read_image(const char *path, int index, const npu_tensor *tensor, voi
     return why ? failed(path, why) : 0;
 }
 
-static int read_inputs(const npu_model *model, const options *args, int sample, void **inputs)
+static int read_inputs(const npu_model *model, const options *args, int entry, void **inputs)
 {
     for (int i = 0; i < npu_input_count(model); i++) {
         const npu_tensor *tensor = npu_input(model, i);
         char path[1024];
-        if (sample) sample_path(path, sizeof path, args->inputs[0], "input", i);
-        else snprintf(path, sizeof path, "%s", args->inputs[i]);
-        if (ends_with(path, ".ppm") || ends_with(path, ".pgm")) {
-            if (read_image(path, i, tensor, inputs[i])) return FAILED;
+        input_path(path, sizeof path, args, i);
+        if (is_image(path)) {
+            if (read_image(path, settings_first[entry] + i, tensor, inputs[i])) return FAILED;
             continue;
         }
         const char *why = read_exactly(path, inputs[i], tensor->size);
@@ -157,14 +228,14 @@ static int write_outputs(const npu_model *model, const char *path, void *const *
 
 /* ---- all ---- */
 
-static int run(npu_model *model, const options *args, void **inputs, void **outputs)
+static int run(npu_model *model, const options *args, int entry, void **inputs, void **outputs)
 {
-    const int sample = args->count == 1 && is_sample(args->inputs[0]);
+    const int sample = is_sample(args);
     if (!sample && args->count != npu_input_count(model)) {
         fprintf(stderr, "app: the model takes %d inputs, and %d are given\n", npu_input_count(model), args->count);
         return FAILED;
     }
-    int status = read_inputs(model, args, sample, inputs);
+    int status = read_inputs(model, args, entry, inputs);
     if (status) return status;
     if (npu_run(model, (const void *const *)inputs, outputs)) return failed(args->model, npu_error());
     for (int i = 0; i < npu_output_count(model); i++) print_top(npu_output(model, i), outputs[i]);
@@ -194,21 +265,31 @@ static void free_tensors(void **tensors, int count)
     free(tensors);
 }
 
-int main(int count, char **words)
+static int run_model(npu_model *model, const options *args, int entry)
 {
-    options args;
-    npu_model *model;
-    if (!parse(count, words, &args)) return usage();
-    register_kernels();
-    if (npu_load(args.model, &model)) return failed("model", npu_error());
     const int in = npu_input_count(model), out = npu_output_count(model);
     void **inputs = new_tensors(model, npu_input, in), **outputs = new_tensors(model, npu_output, out);
     int status;
-    if (npu_set_threads(model, args.threads)) status = failed("-t", npu_error());
+    if (npu_set_threads(model, args->threads)) status = failed("-t", npu_error());
     else if (!inputs || !outputs) status = failed("tensors", "there is not enough memory");
-    else status = run(model, &args, inputs, outputs);
+    else status = run(model, args, entry, inputs, outputs);
     free_tensors(inputs, in);
     free_tensors(outputs, out);
-    npu_free(model);
+    return status;
+}
+
+int main(int count, char **words)
+{
+    options args;
+    npu_model *program;
+    int entry;
+    if (!parse(count, words, &args)) return usage();
+    register_kernels();
+    if (npu_load(args.model, &program)) return failed("model", npu_error());
+    npu_model *model = program;
+    int status = check_key(program, &args);
+    if (!status) status = choose_entry(&model, &args, &entry);
+    if (!status) status = run_model(model, &args, entry);
+    npu_free(program);
     return status;
 }
