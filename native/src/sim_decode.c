@@ -326,7 +326,8 @@ int64_t npuc_recurrent_constants(const npuc_i_recurrent *r)
     if (r->linear_before_reset) bytes += times(r->hidden, 8);
     if (r->peephole) bytes += times(r->hidden, 3 * (4 + 2));
     bytes += times(r->projected, 2 * 4);
-    bytes += r->w_dtype == NPUC_I4 ? (weights + 1) / 2 : times(weights, npuc_sim_size(r->w_dtype));
+    const int64_t bits = NPUC_PACKED_BITS(r->w_dtype);
+    bytes += bits ? (times(weights, bits) + 7) / 8 : times(weights, npuc_sim_size(r->w_dtype));
     return bytes < NPUC_HUGE ? bytes : NPUC_HUGE;
 }
 
@@ -339,8 +340,8 @@ static npuc_status recurrent(npuc_decoded *d)
     if (!lstm && !gru && r->gates != 1) return npuc_sim_fail(d->error, "a recurrent layer of %d gates", r->gates);
     if (r->reverse > 1 || r->linear_before_reset > gru || r->coupled > lstm || r->peephole > lstm || (r->projected && !lstm))
         return npuc_sim_fail(d->error, "a flag that its kind of layer does not have");
-    if (r->w_dtype != NPUC_I4 && r->w_dtype != NPUC_I8 && r->w_dtype != NPUC_I16)
-        return npuc_sim_fail(d->error, "weights are i4, i8 or i16");
+    if (!NPUC_PACKED_BITS(r->w_dtype) && r->w_dtype != NPUC_I8 && r->w_dtype != NPUC_I16)
+        return npuc_sim_fail(d->error, "weights are signed integers of 2 to 16 bits");
     if (r->y_stride < outputs) return npuc_sim_fail(d->error, "y_stride %u is less than a step", r->y_stride);
     if ((gru && r->first_h != NPUC_NONE) || (r->gates == 1 && (r->first_state != NPUC_NONE || r->last_state != NPUC_NONE)))
         return npuc_sim_fail(d->error, "a state that its kind of layer does not have");

@@ -279,8 +279,8 @@ static void widen(const uint8_t *from, int32_t dtype, int64_t count, int16_t *to
         memcpy(to, from, (size_t)count * 2);
     } else if (dtype == NPUC_I8) {
         for (int64_t i = 0; i < count; i++) to[i] = (int8_t)from[i];
-    } else { /* i4: sign-extend a nibble */
-        for (int64_t i = 0; i < count; i++) to[i] = (int16_t)((((i % 2 ? from[i / 2] >> 4 : from[i / 2]) & 15) ^ 8) - 8);
+    } else {
+        npuc_unpack_integers(from, count, NPUC_PACKED_BITS(dtype), 0, to);
     }
 }
 

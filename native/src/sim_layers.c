@@ -200,8 +200,7 @@ static int grow(npuc_layers *layers)
     return 1;
 }
 
-/* Signed integers of some bits, one behind the other from the lowest bit of each byte up, less their zero point. */
-static void unpack(const uint8_t *from, int64_t count, int32_t bits, int32_t zero, int16_t *to)
+void npuc_unpack_integers(const uint8_t *from, int64_t count, int32_t bits, int32_t zero, int16_t *to)
 {
     const int32_t sign = 1 << (bits - 1), mask = 2 * sign - 1;
     uint32_t pending = 0;
@@ -231,7 +230,7 @@ static npuc_status widen(npuc_layers *layers, const npuc_i_conv *r, const uint8_
         for (int64_t i = 0; i < total; i++) weight[i] = (int16_t)(from[i] - zero);
         break;
     case NPUC_I16: memcpy(weight, from, (size_t)total * 2); break;
-    default: unpack(from, total, NPUC_PACKED_BITS(r->w_dtype), zero, weight);
+    default: npuc_unpack_integers(from, total, NPUC_PACKED_BITS(r->w_dtype), zero, weight);
     }
     for (int64_t i = 0; i < (int64_t)r->out_c && r->bias != NPUC_NONE; i++) {
         int32_t narrow;

@@ -20,6 +20,9 @@ void npuc_origin_set(npuc_origin *origin, int64_t low, int64_t high, int64_t fro
 int64_t npuc_origin_find(const npuc_origin *origin, int64_t low, int64_t high);
 void npuc_origin_free(npuc_origin *origin);
 
+/* Signed integers of some bits, one behind the other from the lowest bit of each byte up, less their zero point. */
+void npuc_unpack_integers(const uint8_t *from, int64_t count, int32_t bits, int32_t zero, int16_t *to);
+
 typedef struct npuc_layer npuc_layer;
 typedef struct npuc_layers {
     int64_t count, room; /* a power of two, or 0 */

@@ -25,24 +25,19 @@ from npuc.target import Target, load_target
 from support.capabilities import stated, used
 from support.graphs import build as build_graph
 from support.networks.backend import machine, network
+from support.networks.drawn_schemes import BLOCKS, with_types
 from support.oracles import floats as oracle
 from support.programs.c_applications import build, run
 from support.programs.equal_modes import check
 from support.programs.instructions import Draft
 from support.programs.instructions import machine as small_machine
 
-FORMATS = ("mx6", "mx9")
 FREE = {"lo": int(np.float32(-np.inf).view(np.int32)), "hi": int(np.float32(np.inf).view(np.int32))}
 
 
 def with_blocks(target: Target) -> Target:
     """The same machine with mx6 and mx9, and f32 and bf16 for all that is no product of them."""
-    data = target.to_dict()
-    for name, rate in (("mx6", 1), ("mx9", "1/2"), ("bf16", "1/4"), ("f32", "1/16")):
-        data["arithmetic"]["activations"]["formats"][name] = ["float"]
-        data["arithmetic"]["weights"]["formats"][name] = ["float"]
-        data["compute"]["array"]["rates"][name] = {name: rate}
-    return Target.from_dict(data)
+    return with_types(target, {"mx6": "1", "mx9": "1/2", "bf16": "1/4", "f32": "1/16"})
 
 
 def products() -> Graph:
@@ -66,7 +61,7 @@ def products() -> Graph:
     return build_graph({"x": ((1, 11, 9, 10), "f32")}, layers)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("level", [0, 2])
 def test_products_of_blocks_run_on_the_npu(kind: str, level: int) -> None:
     graph = products()
@@ -90,7 +85,7 @@ def test_products_of_blocks_run_on_the_npu(kind: str, level: int) -> None:
     assert np.abs(got - exact).max() < {"mx6": 0.3, "mx9": 0.03}[kind] * np.abs(exact).max()
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", BLOCKS)
 def test_layers_have_the_bits_of_the_model(kind: str) -> None:
     """Operands rounded block by block, exact products, sums of f32 in the order of the contract."""
     program = quantize(products(), {}, SCHEMES[kind])
@@ -129,7 +124,7 @@ def test_random_networks_give_the_same_bits() -> None:
     for seed in range(12):
         graph, ranges = network(seed)
         random = np.random.default_rng(seed)
-        names = (FORMATS[seed % 2], FORMATS[seed % 2], "bf16", "int8")
+        names = (BLOCKS[seed % 2], BLOCKS[seed % 2], "bf16", "int8")
         program = quantize(graph, ranges, lambda op: SCHEMES[names[random.integers(len(names))]])  # noqa: B023
         size, cores = ((1 << 20, 1), (256 << 10, 2))[seed % 2]
         try:

@@ -24,12 +24,12 @@ from npuc.quant import SCHEMES, quantize
 from npuc.sim import Simulator
 from npuc.target import Target, load_target
 from support.graphs import build as build_graph
-from support.networks.backend import machine, network
+from support.networks.backend import FLOAT_NETWORKS, drawn_network, machine, network
+from support.networks.drawn_schemes import FLOATS, with_types
 from support.programs.c_applications import build, run
 from support.programs.equal_modes import check
 
-FLOATS = ("bf16", "f16", "f32")
-COUNT, PORTION = 96, 12
+COUNT, PORTION = FLOAT_NETWORKS, 12
 SIZES = (16 << 10, 48 << 10, 256 << 10, 1 << 20)
 CORES = ((1, 0), (1, 0), (2, 0), (3, 32 << 10))
 """Cores, and bytes of shared memory."""
@@ -37,19 +37,14 @@ CORES = ((1, 0), (1, 0), (2, 0), (3, 32 << 10))
 
 def with_floats(target: Target) -> Target:
     """The same machine with bf16, f16 and f32."""
-    data = target.to_dict()
-    for name in FLOATS:
-        data["arithmetic"]["activations"]["formats"][name] = ["float"]
-        data["arithmetic"]["weights"]["formats"][name] = ["float"]
-        data["compute"]["array"]["rates"][name] = {name: "1/4"}
-    return Target.from_dict(data)
+    return with_types(target, dict.fromkeys(FLOATS, "1/4"))
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, PORTION))
 def test_random_networks_give_the_same_bits(first: int) -> None:
     compiled = 0
     for seed in range(first, first + PORTION):
-        graph, _ = network(seed)
+        graph, _ = drawn_network(seed)
         random = np.random.default_rng(seed)
         program = quantize(graph, {}, SCHEMES[FLOATS[seed % 3]])
         target = with_floats(machine(SIZES[random.integers(len(SIZES))], *CORES[random.integers(len(CORES))]))

@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from npuc.arithmetic.kinds import Scales
 from npuc.ir import Graph, Value, npu, shape_of, tensor_type, top
 from npuc.quant import SCHEMES, quantize
-from npuc.quant.scheme import Scheme
 from npuc.target import Target
-from support.networks.backend import SIZES, machine, network
+from support.networks.backend import NETWORKS, SIZES, drawn_network, machine
+from support.networks.drawn_schemes import INTEGER, drawn_scheme
 from support.programs.equal_modes import check
 
-COUNT, PORTION = 320, 20
-INTEGER = sorted(name for name, scheme in SCHEMES.items() if scheme.needs_ranges)
+COUNT, PORTION = NETWORKS, 20
 CORES = ((1, 0), (1, 0), (1, 0), (2, 0), (3, 32 << 10))
 """Cores, and bytes of shared memory."""
 
 
 def program(seed: int) -> tuple[Graph, Target]:
     """A quantized network and a machine."""
-    graph, ranges = network(seed)
+    graph, ranges = drawn_network(seed)
     random = np.random.default_rng(seed)
-    scheme = SCHEMES[INTEGER[random.integers(len(INTEGER))]]
+    scheme = drawn_scheme(seed, random)
     size = SIZES[random.integers(len(SIZES))]
-    if seed % 4 == 1:
-        scheme = of_odd_widths(scheme, seed)
     made = quantize(graph, ranges, scheme)
     if seed % 3 == 0:
         give_integers(made)
     return made, machine(size, *CORES[random.integers(len(CORES))])
-
-
-def of_odd_widths(scheme: Scheme, seed: int) -> Scheme:
-    """The scheme with weights of 2 to 16 bits and, where they have no zero point, activations of 9 to 15."""
-    random = np.random.default_rng((seed, 1))
-    if scheme.weight != "ui8":
-        scheme = replace(scheme, weight=f"i{random.integers(2, 17)}")
-    if scheme.activation != "ui8" and scheme.activation_scales is not Scales.AFFINE:
-        scheme = replace(scheme, activation=f"i{random.integers(9, 16)}")
-    return replace(
-        scheme, bias_bits=int(random.integers(16, 33)), wide_bias_bits=int(random.integers(16, 49))
-    )
 
 
 def give_integers(graph: Graph) -> None:

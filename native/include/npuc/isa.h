@@ -216,7 +216,7 @@ typedef struct npuc_i_recurrent {
     uint8_t coupled; /* of an LSTM: 1 if the forget gate is 1 less the input gate */
     uint8_t peephole; /* of an LSTM: 1 if it has peepholes */
     uint8_t cell_bits; /* of an LSTM: bits of a cell behind the point */
-    uint8_t w_dtype; /* the type of the weights */
+    uint8_t w_dtype; /* the type of the weights, or 32 + b for integers of b bits that lie packed */
     int32_t limit; /* arguments of gates are clamped to +-limit; 32768: to 16 bits */
     uint32_t constants; /* weights, parameters and tables in the order of docs/arithmetic-recurrent.md */
     uint32_t first_h; /* (batch, outputs) of y_dtype, what h begins with; or none: 0 */

@@ -346,7 +346,7 @@ class Recurrent(TypedInstruction):
     cell_bits: int
     """Of an LSTM: bits of a cell behind the point."""
     w_dtype: int
-    """The type of the weights."""
+    """The type of the weights, or 32 + b for integers of b bits that lie packed."""
     limit: int
     """Arguments of gates are clamped to +-limit; 32768: to 16 bits."""
     constants: Address

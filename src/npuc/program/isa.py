@@ -294,7 +294,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _u1("coupled", "of an LSTM: 1 if the forget gate is 1 less the input gate"),
             _u1("peephole", "of an LSTM: 1 if it has peepholes"),
             _u1("cell_bits", "of an LSTM: bits of a cell behind the point"),
-            _u1("w_dtype", "the type of the weights"),
+            _u1("w_dtype", "the type of the weights, or 32 + b for integers of b bits that lie packed"),
             _i4("limit", "arguments of gates are clamped to +-limit; 32768: to 16 bits"),
             _address(
                 "constants", "weights, parameters and tables in the order of docs/arithmetic-recurrent.md"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from npuc.arrays import Array
 from npuc.flow import expanded
 from npuc.ir import Graph, Value, dtype_of, result_names, shape_of, tensor_type, top
 from npuc.ir.definition import TopOp
+from npuc.ir.top.functions import FUNCTIONS
 from npuc.target import Target, load_target
 
 _MOST = 20_000
@@ -170,9 +172,7 @@ def _binary(b: Builder, x: Value) -> None:
 
 
 def _unary(b: Builder, x: Value) -> None:
-    kind = b.pick(
-        top.Relu, top.Sigmoid, top.Tanh, top.SiLU, top.LeakyRelu, top.HardSwish, top.Clip, top.Gelu, top.Abs
-    )
+    kind = b.pick(*_USUAL)
     extra = {"min": -0.5, "max": 0.75} if kind is top.Clip else {}
     b.add(kind, x, **extra)
 
@@ -342,7 +342,11 @@ def _reduce(b: Builder, x: Value) -> None:
     b.add(top.Reduce, x, kind=b.pick("mean", "sum", "max", "min"), axes=axes, keepdims=b.flag())
 
 
-def recurrent_step(b: Builder, x: Value) -> None:
+_CELLS = ((top.LSTM, 4), (top.LSTM, 4), (top.GRU, 3), (top.RNN, 1))
+"""Recurrent layers and their gates."""
+
+
+def recurrent_step(b: Builder, x: Value, cells: tuple[tuple[type[TopOp], int], ...] = _CELLS) -> None:
     """A recurrent layer over a value, whatever its rank."""
     shape = shape_of(x)
     size = int(np.prod(shape))
@@ -354,7 +358,7 @@ def recurrent_step(b: Builder, x: Value) -> None:
             return
         x = b.add(top.Reshape, x, shape=(steps, batch, inner))
     _, batch, inputs = shape_of(x)
-    kind, gates = b.pick((top.LSTM, 4), (top.LSTM, 4), (top.GRU, 3), (top.RNN, 1))
+    kind, gates = b.pick(*cells)
     hidden, direction = b.size(12), b.pick("forward", "reverse", "bidirectional")
     directions = 2 if direction == "bidirectional" else 1
     width = b.size(9) if kind is top.LSTM and b.flag() else hidden
@@ -487,15 +491,115 @@ def _scaled(b: Builder, x: Value) -> None:
         b.add(top.Resize, x, sizes=sizes, mode=mode)
 
 
-_STEPS: tuple[Callable[[Builder, Value], None], ...] = (
+def _function(kind: type[TopOp], b: Builder, x: Value) -> None:
+    b.add(kind, x)
+
+
+def _best_index(b: Builder, x: Value) -> None:
+    """The place of the largest or the smallest element along any axis."""
+    x = b.add(top.Tanh, x)
+    index = b.add(
+        top.ArgReduce,
+        x,
+        axis=b.size(len(shape_of(x))) - 1,
+        max=b.flag(),
+        keepdims=b.flag(),
+        select_last=b.flag(),
+    )
+    b.values.remove(index)
+    b.outputs.append(index)
+
+
+def _attention(b: Builder, x: Value) -> None:
+    shape = shape_of(x)
+    if len(shape) != 4:
+        x = b.add(top.Reshape, x, shape=(1, 1, int(np.prod(shape[:-1])), shape[-1]))
+    batch, heads, rows, _ = shape_of(x)
+    if batch * heads * rows * rows > _MOST:
+        x = b.add(top.Slice, x, offset=[0] * 4, steps=[1] * 4, shape=(1, 1, *shape_of(x)[2:]))
+    mask = b.array(*(n if b.flag() else 1 for n in (1, 1, rows, rows))) if b.flag() else None
+    b.add(top.Attention, x, x, b.add(top.Tanh, x), mask, scale=b.pick(0.25, 1.0))
+
+
+def _batch_norm(b: Builder, x: Value) -> None:
+    """Behind no layer that could take it in."""
+    shape = shape_of(x)
+    if len(shape) < 2:
+        x = b.add(top.Reshape, x, shape=(1, *shape))
+    c = shape_of(x)[1]
+    b.add(top.BatchNorm, b.add(top.Abs, x), b.array(c), b.array(c), b.array(c), b.array(c, low=0.5, high=2.0))
+
+
+def _points(b: Builder, x: Value) -> None:
+    """An image sampled at constant points."""
+    shape = shape_of(x)
+    if len(shape) != 4 or shape[0] > 1:
+        x = b.add(top.Reshape, x, shape=(1, 1, int(np.prod(shape[:-1])), shape[-1]))
+    grid = b.array(1, b.size(5), b.size(5), 2, low=-1.2, high=1.2)
+    b.add(
+        top.GridSample, x, grid, mode=b.pick("linear", "nearest"), padding=b.pick("zeros", "border"),
+        align_corners=b.flag(),
+    )  # fmt: skip
+
+
+def _replaced(b: Builder, x: Value) -> None:
+    """Slices at constant indices, replaced."""
+    shape = shape_of(x)
+    count = b.size(shape[0])
+    indices = b.random.permutation(shape[0])[:count].reshape(count, 1)
+    b.add(top.ScatterND, x, indices, b.array(count, *shape[1:]))
+
+
+def _power(b: Builder, x: Value) -> None:
+    b.add(top.Pow, b.add(top.Abs, x), np.array(b.pick(2.0, 3.0, 0.5), np.float32))
+
+
+def _truth(b: Builder, x: Value) -> None:
+    """A comparison as zeros and ones."""
+    condition = b.add(top.Compare, b.add(top.Tanh, x), np.array(0.25, np.float32), mode="less")
+    b.values.remove(condition)
+    b.add(top.Cast, condition, to="f32")
+
+
+Step = Callable[[Builder, Value], None]
+STEPS: tuple[Step, ...] = (
     _conv, _conv, _conv, _conv, _matmul, _matmul, _binary, _binary, _unary, _unary, _prelu, _pool, _pool, _pad, _resize,
     _cut, _gather, _concat, _permute, _reshape, _blocks, _repeat, _rows, _reduce,
     _best, _volume, _sums, _choice, _index, _lookup, _quotient, _norms, _scaled,
 )  # fmt: skip
 
 
+_USUAL = (
+    top.Relu,
+    top.Sigmoid,
+    top.Tanh,
+    top.SiLU,
+    top.LeakyRelu,
+    top.HardSwish,
+    top.Clip,
+    top.Gelu,
+    top.Abs,
+)
+"""The functions of `_unary`."""
+RARE: tuple[Step, ...] = (
+    *(partial(recurrent_step, cells=(cell,)) for cell in dict.fromkeys(_CELLS)),
+    _best_index, _attention, _batch_norm, _points, _replaced, _power, _truth,
+)  # fmt: skip
+_IN_TURN = (*RARE, *(partial(_function, kind) for kind in FUNCTIONS if kind not in _USUAL))
+"""Steps that networks have in turn, so that each is met, rather than by chance: ops that others leave out, and all functions."""
+
+
+NETWORKS, FLOAT_NETWORKS = 320, 96
+"""How many networks the tests of random networks go through: of integers, and of floats."""
+
+
+def drawn_network(seed: int) -> tuple[Graph, dict[str, tuple[float, float]]]:
+    """The network of a test that goes through many seeds: every other one has a step of those that come in turn."""
+    return network(seed, also=_IN_TURN[seed // 2 % len(_IN_TURN)] if seed % 2 else None)
+
+
 def network(
-    seed: int, most_steps: int = 8, also: Callable[[Builder, Value], None] | None = None
+    seed: int, most_steps: int = 8, also: Step | None = None
 ) -> tuple[Graph, dict[str, tuple[float, float]]]:
     """A network, and a range for each of its tensors; `also` is a step that it has among others."""
     b = Builder(seed)
@@ -506,7 +610,7 @@ def network(
             if also is not None and step == count // 2:
                 also(b, x)
             else:
-                b.pick(*_STEPS)(b, x)
+                b.pick(*STEPS)(b, x)
     outputs = [v for v in b.values if v.first_use is None or b.random.integers(6) == 0]
     inputs = list(b.graph.block.args)
     outputs = [*(v for v in outputs if v not in inputs), *b.outputs]

@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 
-from npuc.arithmetic.dtypes import pack_integers
 from npuc.arrays import Array
 from npuc.engine.handlers.recurrent import direction_parameters, result_parts
 from npuc.ir import Graph, dtype_of, npu, shape_of
@@ -18,6 +17,7 @@ from npuc.schedule.constants import Constants
 from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Rows, Tensor, Tile, aligned
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import ABSENT, DTYPES, is_natural, result, source, turned
+from npuc.schedule.rules.weights import stored_weights
 
 _NATURAL = (0, 1, 2, 3)
 
@@ -144,9 +144,7 @@ def constant_block(p: RecurrentParameters, weight_type: str) -> Array:
         *(array.astype("<i4") for array in (p.multiplier_c, p.multiplier_p, p.shift_p) if array is not None),
         p.tables.astype("<i2"),
         *([] if p.peephole is None else [p.peephole.astype("<i2")]),
-        pack_integers(weights, 4)
-        if weight_type == "i4"
-        else weights.astype({"i8": "i1", "i16": "<i2"}[weight_type]),
+        stored_weights(weights.astype("i1" if weight_type == "i8" else "<i2"), weight_type),
     ]
     return np.concatenate([np.ascontiguousarray(part).view(np.uint8).reshape(-1) for part in parts])
 

@@ -34,6 +34,13 @@ PIXEL = Window((1, 1), (1, 1), (1, 1), (0, 0))
 """The window of a fully connected layer: each row of a matrix is a pixel."""
 
 
+def stored_weights(weight: Array, dtype: str) -> Array:
+    """Weights as they lie in memory: packed, if they have fewer bits than their elements."""
+    kind = dtype_of(dtype)
+    packed = kind.code == DTYPES["i4"] or (kind.code or 0) >= PACKED_BASE
+    return pack_integers(weight, kind.bits) if packed else weight
+
+
 @dataclass(frozen=True)
 class Weights:
     """The weights and biases of a layer, and the requantization of its sums."""
@@ -55,18 +62,12 @@ class Weights:
         """Those of some output channels."""
         part = slice(*channels) if channels[1] else slice(None)
         weight = self.arrays["weight"][part]
-        arrays = {"weight": self._stored(weight)}
+        arrays = {"weight": stored_weights(weight, self.dtype)}
         if "bias" in self.arrays:
             arrays["bias"] = self.arrays["bias"][part]
         for name, array in self.requantization.parameters.items():
             arrays[name] = array[part] if array.size > 1 else array
         return Constants(arrays)
-
-    def _stored(self, weight: Array) -> Array:
-        """Weights as they lie in memory: packed, if they have fewer bits than their elements."""
-        kind = dtype_of(self.dtype)
-        packed = kind.code == DTYPES["i4"] or (kind.code or 0) >= PACKED_BASE
-        return pack_integers(weight, kind.bits) if packed else weight
 
     def places(self, channels: Rows) -> tuple[dict[str, int], int]:
         """Where those lie, and the bytes of all."""
@@ -79,7 +80,7 @@ class Weights:
         """Those of some input channels: the last part is requantized, the others leave their sums."""
         every = self.arrays["weight"]
         weight = np.ascontiguousarray(every[:, slice(*inputs)])
-        arrays = {"weight": self._stored(weight)}
+        arrays = {"weight": stored_weights(weight, self.dtype)}
         if "bias" in self.arrays and inputs[0] == 0:
             arrays["bias"] = self.arrays["bias"]
         last = inputs[1] == every.shape[1]
