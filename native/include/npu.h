@@ -86,6 +86,9 @@ NPU_API npu_status npu_load_memory(const void *bytes, size_t size, npu_model **m
  */
 NPU_API npu_status npu_verify(const npu_model *model, const uint8_t *key);
 
+/* Compare the checksums of the weights now, and not in the first run: NPU_OK, or NPU_BAD_FILE if they are damaged. */
+NPU_API npu_status npu_check_weights(npu_model *model);
+
 /* Wait for the runs that are going on, cancel the jobs that have not begun, and free the model. NULL is nothing. */
 NPU_API void npu_free(npu_model *model);
 

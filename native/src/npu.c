@@ -291,6 +291,12 @@ static npu_status prove(npu_model *model, int32_t threads)
     return status;
 }
 
+npu_status npu_check_weights(npu_model *model)
+{
+    if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
+    return prove(model, model->first.session.threads);
+}
+
 /* ---- runs ---- */
 
 static npu_status run(npu_model *model, const npu_ends *ends)

@@ -19,7 +19,7 @@ from npuc.errors import NativeLibraryError
 ABI_VERSION = 1
 """The `NPUC_ABI_VERSION` of native/include/npuc/npuc.h that this module speaks."""
 
-_FILE_NAMES = {"darwin": "libnpuc.dylib", "win32": "npuc.dll"}
+_FILE_NAMES = {"darwin": "lib{}.dylib", "win32": "{}.dll"}
 _FIX = (
     "Install npuc again: `pip install --force-reinstall --no-deps npuc`, or `pip install -e .` in a checkout."
 )
@@ -56,15 +56,17 @@ def library() -> ctypes.CDLL:
     return load(find())
 
 
-def find() -> Path:
+def find(library_name: str = "npuc") -> Path:
     """Return the path of the native library in the installed package, or raise `NativeLibraryError`.
+
+    `library_name` is another library of the package, such as a plugin of a framework; with NPUC_LIBRARY it is beside that.
 
     >>> find().name
     'libnpuc.so'
     """
+    name = _FILE_NAMES.get(sys.platform, "lib{}.so").format(library_name)
     if chosen := os.environ.get("NPUC_LIBRARY"):
-        return Path(chosen)
-    name = _FILE_NAMES.get(sys.platform, "libnpuc.so")
+        return Path(chosen) if library_name == "npuc" else Path(chosen).with_name(name)
     candidates = [Path(directory) / "_native" / name for directory in npuc.__path__]
     for path in candidates:
         if path.is_file():

@@ -171,3 +171,97 @@ def c(args: ExportCCommand) -> None:
     )
     printer.say(f"  cd {args.output} && make && ./app{'' if args.standalone else ' sample'}")
     printer.result({"files": [str(file) for file in files]})
+
+
+class ExportLitertCommand(CommandOptions):
+    """The command line of `npuc export litert`."""
+
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL.tflite|MODEL.npu", help="A quantized model, or a compiled one.")
+    ]
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT.npu|OUT.tflite",
+            help="The file to write: .npu of a .tflite, .tflite of a .npu.",
+        ),
+    ]
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE.yaml",
+            help="For a .tflite: the machine to compile for, a name from 'npuc targets list' or a target file.",
+        ),
+    ] = None
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.txt", help="For a .tflite: write what runs where, and why, to this file."),
+    ] = None
+    tensors: Annotated[Path | None, typer.Option(hidden=True, help="The delegate's list of tensors.")] = None
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@app.command("litert")
+@takes(ExportLitertCommand)
+def litert(args: ExportLitertCommand) -> None:
+    """Write what the LiteRT delegate runs: what the NPU takes of a quantized .tflite, or a compiled model as one operator."""
+    from npuc.files import existing_file
+    from npuc.frontend.sniff import describe_content
+
+    printer = Printer(args.quiet, args.as_json)
+    if describe_content(existing_file(args.model)).kind == "tflite":
+        _litert_program(args, printer)
+        return
+    if args.target or args.report:
+        flag = "--target" if args.target else "--report"
+        raise UsageError(
+            f"{flag} is for a .tflite that is compiled, and {args.model} is none", fix=f"Leave {flag} out"
+        )
+    from npuc.integrations.litert import export_custom_op
+
+    options.compiled_model(args.model)
+    _check_output(args.model, args.output, ".tflite")
+    export_custom_op(args.model, args.output)
+    printer.say(f"{args.model} -> {args.output} ({size(args.output.stat().st_size)}, one operator 'npuc')")
+    printer.result({"files": [str(args.output)]})
+
+
+def _litert_program(args: ExportLitertCommand, printer: Printer) -> None:
+    """The program of a `.tflite` model for the delegate."""
+    from npuc.files import writable, write_atomically
+    from npuc.integrations.litert import plan_pieces, require_pieces
+    from npuc.program.file import save_compiled
+    from npuc.target import load_target
+
+    if args.target is None:
+        raise UsageError(
+            f"{args.model} is compiled, and the machine is not stated",
+            fix="Add --target NAME; 'npuc targets list' has the names",
+        )
+    _check_output(args.model, args.output, ".npu")
+    if args.report is not None:
+        writable(args.report)
+    pieces = plan_pieces(args.model, load_target(args.target), args.tensors)
+    if pieces.entries:
+        # One entry has no name; a program of several is written with theirs.
+        (first, *others) = pieces.entries.values()
+        save_compiled(pieces.entries if others else first, args.output)
+    if args.report is not None:
+        with write_atomically(args.report) as handle:
+            handle.write(f"pieces {len(pieces.entries)}\n{pieces.report}\n".encode())
+    require_pieces(pieces, args.model)
+    for line in str(pieces.report).splitlines():
+        printer.say(line)
+    printer.say(
+        f"{args.model} -> {args.output} ({size(args.output.stat().st_size)}, {counted(len(pieces.entries), 'piece')})"
+    )
+    printer.result(
+        {
+            "files": [str(args.output)],
+            "pieces": {name: list(numbers) for name, numbers in pieces.operators.items()},
+            "report": pieces.report.as_json(),
+        }
+    )

@@ -63,7 +63,10 @@ class TFLiteTensor:
 
 @dataclass(eq=False)
 class TFLiteOperator:
-    """One operator; `options` has the fields of the schema's table `<table>`."""
+    """One operator; `options` has the fields of the schema's table `<table>`.
+
+    A `code` that the schema does not have is the name of a custom operator, whose options are the bytes in `custom`.
+    """
 
     code: str
     version: int
@@ -71,6 +74,7 @@ class TFLiteOperator:
     outputs: Sequence[TFLiteTensor]
     table: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    custom: bytes = b""
 
 
 @dataclass(eq=False)
@@ -83,8 +87,9 @@ class TFLiteModel:
     outputs: dict[str, TFLiteTensor] = field(default_factory=dict)
 
     def weight_bytes(self) -> int:
-        """The bytes of all constants."""
-        return sum(tensor.data.nbytes for tensor in self.tensors if tensor.data is not None)
+        """The bytes of all constants and of the options of custom operators."""
+        constants = sum(tensor.data.nbytes for tensor in self.tensors if tensor.data is not None)
+        return constants + sum(len(op.custom) for op in self.operators)
 
 
 def serialize(model: TFLiteModel) -> memoryview:
@@ -162,12 +167,15 @@ class _Writer:
     def _buffer(self, data: Array | None) -> int:
         if data is None:
             return self.table("Buffer")
+        return self.table("Buffer", Data=self._raw(np.ascontiguousarray(data).reshape(-1).view(np.uint8)))
+
+    def _raw(self, raw: Array) -> int:
+        """A vector of bytes at a multiple of 16."""
         builder = self.builder
-        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         builder.StartVector(1, raw.size, _ALIGN)
         builder.head = builder.Head() - raw.size
         builder.Bytes[builder.Head() : builder.Head() + raw.size] = raw.data
-        return self.table("Buffer", Data=builder.EndVector())
+        return int(builder.EndVector())
 
     def _tensor(self, tensor: TFLiteTensor, buffer: int) -> int:
         quantization = None
@@ -190,10 +198,15 @@ class _Writer:
         )
 
     def _code(self, code: str, version: int) -> int:
-        number = getattr(tflite.BuiltinOperator, code)
+        number = getattr(tflite.BuiltinOperator, code, tflite.BuiltinOperator.CUSTOM)
+        custom = number == tflite.BuiltinOperator.CUSTOM
         # The old field holds what fits it, for old readers.
         return self.table(
-            "OperatorCode", DeprecatedBuiltinCode=min(number, 127), Version=version, BuiltinCode=number
+            "OperatorCode",
+            DeprecatedBuiltinCode=min(number, 127),
+            CustomCode=self.builder.CreateString(code) if custom else None,
+            Version=version,
+            BuiltinCode=number,
         )
 
     def _operator(self, op: TFLiteOperator, code: int) -> int:
@@ -204,6 +217,7 @@ class _Writer:
                 for key, value in op.options.items()
             }
             options = self.table(op.table, **fields)
+        custom = self._raw(np.frombuffer(op.custom, np.uint8)) if op.custom else None
         return self.table(
             "Operator",
             OpcodeIndex=code,
@@ -211,6 +225,7 @@ class _Writer:
             Outputs=self.integers([self.places[id(t)] for t in op.outputs]),
             BuiltinOptionsType=getattr(tflite.BuiltinOptions, op.table) if op.table else None,
             BuiltinOptions=options,
+            CustomOptions=custom,
         )
 
     def _signature(self) -> int:

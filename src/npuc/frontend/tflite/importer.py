@@ -42,10 +42,15 @@ _FOLDED = 1 << 24
 """Bytes of constants that are computed at import; larger results stay ops."""
 
 
-def import_tflite(source: Path | str | bytes, options: ImportOptions | None = None) -> Graph:
-    """Import a TensorFlow Lite model from a path or its bytes; the result is verified, not yet canonical."""
+def import_tflite(source: Path | str | bytes | TfliteModel, options: ImportOptions | None = None) -> Graph:
+    """Import a TensorFlow Lite model from a path, its bytes or its tables; the result is verified, not yet canonical."""
     where = str(source) if isinstance(source, Path | str) else None
-    return guarded(where, lambda: _TfliteImporter(read(source), options or ImportOptions()).run())
+
+    def run() -> Graph:
+        model = source if isinstance(source, TfliteModel) else read(source)
+        return _TfliteImporter(model, options or ImportOptions()).run()
+
+    return guarded(where, run)
 
 
 class _TfliteImporter:
