@@ -198,7 +198,7 @@ def pieces_of(operators: Sequence[TfliteOperator], left: Collection[int]) -> lis
 def ends_of(model: TfliteModel, piece: Collection[int]) -> tuple[list[int], list[int]]:
     """The tensors that a piece reads and that others read of it, in the order in which they occur."""
     main = model.main
-    made = {tensor for index in piece for tensor in main.operators[index].outputs}
+    results = {tensor for index in piece for tensor in main.operators[index].outputs}
     read_outside = {
         tensor
         for index, operator in enumerate(main.operators)
@@ -210,7 +210,7 @@ def ends_of(model: TfliteModel, piece: Collection[int]) -> tuple[list[int], list
         tensor
         for index in sorted(piece)
         for tensor in main.operators[index].inputs
-        if tensor >= 0 and tensor not in made and main.tensors[tensor].weight is None
+        if tensor >= 0 and tensor not in results and main.tensors[tensor].weight is None
     ]
     outputs = [
         tensor

@@ -17,14 +17,11 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import unquote
 
-import tflite
-
 from npuc.errors import InputDataError, UsageError
 from npuc.files import read_short
 from npuc.frontend.tflite.reader import TfliteModel, TfliteTensor
 
 _MAX_BYTES = 64 << 20
-_TYPE_NAMES = {number: name for name, number in vars(tflite.TensorType).items() if isinstance(number, int)}
 _RUNTIME_TYPES = {
     1: "FLOAT32", 2: "INT32", 3: "UINT8", 4: "INT64", 5: "STRING", 6: "BOOL", 7: "INT16", 8: "COMPLEX64", 9: "INT8",
     10: "FLOAT16", 11: "FLOAT64", 12: "COMPLEX128", 13: "UINT64", 14: "RESOURCE", 15: "VARIANT", 16: "UINT32", 17: "UINT16",
@@ -69,28 +66,28 @@ def with_runtime_shapes(model: TfliteModel, tensors: dict[int, RuntimeTensor], p
     """The model with the shapes that its interpreter has; `UsageError` if the interpreter runs another model."""
     shaped = []
     for tensor in model.main.tensors:
-        seen = tensors.get(tensor.index)
-        difference = "it is not there" if seen is None else _difference(tensor, seen)
-        if difference or seen is None:
+        actual = tensors.get(tensor.index)
+        difference = "it is not there" if actual is None else _difference(tensor, actual)
+        if difference or actual is None:
             raise UsageError(
                 f"the interpreter runs another model than {path}: of tensor {tensor.index}, '{tensor.name}', {difference}",
                 fix="Give the delegate the file that the interpreter has (option 'model')",
             )
         # An operator whose result has no known shape is left to the runtime.
-        shape = (0,) if seen.shape is None else seen.shape
+        shape = (0,) if actual.shape is None else actual.shape
         shaped.append(tensor if tensor.weight is not None else replace(tensor, shape=shape, is_open=False))
     return replace(model, main=replace(model.main, tensors=tuple(shaped)))
 
 
-def _difference(tensor: TfliteTensor, seen: RuntimeTensor) -> str:
+def _difference(tensor: TfliteTensor, actual: RuntimeTensor) -> str:
     """In what a tensor of the file differs from the interpreter's; empty if in nothing."""
-    if seen.type_name != tensor.type_name:
-        return f"the type is {seen.type_name} there and {tensor.type_name} here"
+    if actual.type_name != tensor.type_name:
+        return f"the type is {actual.type_name} there and {tensor.type_name} here"
     # Names that occur twice have got a number at their end.
-    if not tensor.name.startswith(seen.name):
-        return f"the name is '{seen.name}' there"
-    if seen.digest and tensor.weight is not None and tensor.type_name not in ("INT4", "BOOL"):
-        own = sha256(tensor.weight.array().tobytes()).hexdigest()[: len(seen.digest)]
-        if own != seen.digest:
+    if not tensor.name.startswith(actual.name):
+        return f"the name is '{actual.name}' there"
+    if actual.digest and tensor.weight is not None and tensor.type_name not in ("INT4", "BOOL"):
+        own = sha256(tensor.weight.array().tobytes()).hexdigest()[: len(actual.digest)]
+        if own != actual.digest:
             return "the constant has other values"
     return ""
