@@ -18,8 +18,12 @@ from npuc.integrations.torch.live import from_torch
 
 if TYPE_CHECKING:
     from npuc.integrations.torch.backend import npuc_backend, report, reset
+    from npuc.integrations.torch.module import NpuModule, compile_module, load
 
 _NEED_TORCH = {
+    "NpuModule": "npuc.integrations.torch.module",
+    "compile_module": "npuc.integrations.torch.module",
+    "load": "npuc.integrations.torch.module",
     "npuc_backend": "npuc.integrations.torch.backend",
     "report": "npuc.integrations.torch.backend",
     "reset": "npuc.integrations.torch.backend",
@@ -36,4 +40,13 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_NEED_TORCH[name]), name)
 
 
-__all__ = ["custom_op", "from_torch", "npuc_backend", "report", "reset"]
+__all__ = [
+    "NpuModule",
+    "compile_module",
+    "custom_op",
+    "from_torch",
+    "load",
+    "npuc_backend",
+    "report",
+    "reset",
+]

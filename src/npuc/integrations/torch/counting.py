@@ -6,7 +6,7 @@ nothing else would say so, and the model would be silently wrong.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,7 +75,7 @@ def _random_states(tensors: Any) -> list[torch.Tensor]:
 
 
 def rows_are_independent(
-    module: torch.fx.GraphModule, args: Sequence[Any], live: Sequence[int], numbers: Sequence[int]
+    module: Callable[..., Sequence[Any]], args: Sequence[Any], live: Sequence[int], numbers: Sequence[int]
 ) -> bool:
     """Whether each row of a batch is computed for itself, so that a batch of any size is a sequence of rows.
 
