@@ -381,8 +381,8 @@ def quantize_network(
         network = Prequantized(graph)
         words = ""
         if config is None or "scheme" not in config.model_fields_set:
-            own = own_arithmetic(network.follows_tflite, target)
-            base = {"requant": str(own.kind)}
+            own = own_arithmetic(network.follows_tflite, target, network.stated)
+            base = own.scheme
             if target is not None and scheme_for(target).needs_ranges:
                 base = scheme_for(target).to_dict() | base
             config = (config or QuantizationConfig()).model_copy(update={"scheme": base})
@@ -392,7 +392,7 @@ def quantize_network(
         if target is None:
             integers = network.lower(scheme_of)
         else:
-            own = own_arithmetic(network.follows_tflite, target)
+            own = own_arithmetic(network.follows_tflite, target, network.stated)
             rewritten = rewrite_for(network, target, scheme_of, own, may_widen=bool(words))
             integers = rewritten.graph
             integers.notes = [*integers.notes, *rewritten.notes]

@@ -244,6 +244,22 @@ def _in_float(acc: int, scale: Any) -> int:
     return int(np.rint(np.clip(product, np.float32(-(2.0**31)), np.float32(2.0**31 - 128))))
 
 
+ARITHMETIC_KEY = "npuc.arithmetic"
+"""The metadata of a QDQ file of npuc's own that states the requantization kind of its integers."""
+
+
+def stated_kind(text: str) -> tuple[Kind, int] | None:
+    """The kind and the multiplier bits that a file states, "single_rounding/31"; None for any other text.
+
+    >>> stated_kind("single_rounding/15"), stated_kind("tflite"), stated_kind("single_rounding/99")
+    (('single_rounding', 15), None, None)
+    """
+    name, _, bits = text.partition("/")
+    if name not in {str(kind) for kind in Kind} or bits not in ("7", "15", "31"):
+        return None
+    return Kind(name), int(bits)
+
+
 def kind_named(name: str) -> Kind:
     """The kind of a name, an older one too; `ValueError` with those that there are.
 

@@ -20,7 +20,7 @@ from npuc.arrays import Array
 __all__ = [
     "KINDS", "MAX_SHIFT", "MIN_SHIFT", "RECIPROCAL_BITS", "AddScaling", "Scaling", "ShiftTooSmall", "StageLimits",
     "add_parameters", "conv_parameters", "mean_parameters", "mul_parameters", "pool_parameters", "power_of_two",
-    "quantize_multiplier", "requant_parameters", "round_away", "round_constants", "scaling",
+    "product_factors", "quantize_multiplier", "requant_parameters", "round_away", "round_constants", "scaling",
 ]  # fmt: skip
 
 
@@ -208,6 +208,25 @@ def scaling(
     )
 
 
+def product_factors(kind: str, scale_x: float, scale_w: Any, scale_y: float) -> Any:
+    """M = s_x * s_w / s_y of a layer that multiplies, one number or one a channel.
+
+    Under `float_scale` the product and the quotient are rounded to float32, as ONNX Runtime's kernels compute them: the same
+    scales give the same factor there and here.
+
+    >>> float(product_factors("float_scale", 0.1, 0.3, 0.7)), product_factors("single_rounding", 0.1, 0.3, 0.7)
+    (0.0428571455180645, 0.04285714285714286)
+    """
+    weights = np.asarray(scale_w, np.float64)
+    factors = scale_x * weights / scale_y
+    if not kind_named(kind).has_scale:
+        return factors
+    with np.errstate(over="ignore", under="ignore"):
+        single = np.float32(scale_x) * weights.astype(np.float32) / np.float32(scale_y)
+    # Scales that float32 does not hold are left to the check of the factor itself.
+    return np.where(np.isfinite(single) & (single > 0), single, factors).astype(np.float64)
+
+
 def conv_parameters(
     kind: str,
     scale_x: float,
@@ -222,7 +241,7 @@ def conv_parameters(
     """
     _check_scales(x=scale_x, y=scale_y)
     weights = np.atleast_1d(np.asarray(scale_w, np.float64))
-    return scaling(kind, scale_x * weights / scale_y, **stage)
+    return scaling(kind, product_factors(kind, scale_x, weights, scale_y), **stage)
 
 
 def mul_parameters(

@@ -47,7 +47,9 @@ LEVELS = (
     ArchitectureLevel("Kernels, and Top IR as ONNX", ("export", "export.onnx", "kernels")),
     ArchitectureLevel("Networks run, host parts of programs run", ("engine", "host")),
     ArchitectureLevel("Programs simulated", ("sim",)),
-    ArchitectureLevel("Stages", ("calib", "export.tflite", "frontend", "runtime", "schedule", "transform")),
+    ArchitectureLevel(
+        "Stages", ("calib", "export.qdq", "export.tflite", "frontend", "runtime", "schedule", "transform")
+    ),
     ArchitectureLevel(
         "What stages need of each other", ("compare", "datasets", "deploy", "lang", "partition", "profile")
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,12 @@ def _check_output(model: Path, output: Path, suffix: str) -> None:
     options.result(output, suffix)
 
 
+class OnnxForm(StrEnum):
+    """How a quantized network is written as ONNX."""
+
+    QDQ = "qdq"
+
+
 class ExportOnnxCommand(CommandOptions):
     """The command line of `npuc export onnx`."""
 
@@ -37,6 +44,13 @@ class ExportOnnxCommand(CommandOptions):
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.onnx", help="The file to write.")]
     input_shape: options.InputShapes = None
     weights: options.Weights = None
+    form: Annotated[
+        OnnxForm | None,
+        typer.Option(
+            help="Of a quantized network: qdq is float ops between QuantizeLinear and DequantizeLinear, which most tools read.  "
+            "[default: qdq]",
+        ),
+    ] = None
     external_data: Annotated[
         bool,
         typer.Option("--external-data", help="Write the weights to OUT.onnx.data (always done beyond 2 GB)."),
@@ -48,18 +62,41 @@ class ExportOnnxCommand(CommandOptions):
 @app.command("onnx")
 @takes(ExportOnnxCommand)
 def onnx(args: ExportOnnxCommand) -> None:
-    """Write a network as an ONNX file."""
+    """Write a network as an ONNX file: a float one as it is, a quantized one in QDQ form."""
     from npuc.export.onnx import export_onnx
+    from npuc.export.qdq import export_qdq
     from npuc.flow import load_model
+    from npuc.quant.report import is_integer
 
     printer = Printer(args.quiet, args.as_json)
     _check_output(args.model, args.output, ".onnx")
+    _refuse_compiled(args.model, args.output)
     graph = load_model(args.model, options.imported_as(args.model, args.input_shape, args.weights))
     options.tell_import(printer, graph)
-    files = export_onnx(graph, args.output, external_data=True if args.external_data else None)
+    quantized = is_integer(graph)
+    if args.form is not None and not quantized:
+        raise UsageError(
+            f"--form {args.form} is a form of quantized networks, and {args.model} is a float one",
+            fix="Make integers of it with 'npuc quantize', or leave the option out",
+        )
+    external = True if args.external_data else None
+    files = (
+        export_qdq(graph, args.output, external) if quantized else export_onnx(graph, args.output, external)
+    )
     for file in files:
         printer.say(f"{args.model} -> {file} ({size(file.stat().st_size)})")
     printer.result({"files": [str(file) for file in files]})
+
+
+def _refuse_compiled(model: Path, output: Path) -> None:
+    """A compiled program has instructions, and no longer the network that they were made of."""
+    from npuc.frontend.sniff import describe_content
+
+    if describe_content(model).kind == "npu":
+        raise UsageError(
+            f"{model} is a compiled program: it holds instructions, and the network cannot be got back from them",
+            fix=f"Give the .mlir file that 'npuc quantize' wrote: npuc export onnx NETWORK.int.mlir -o {output}",
+        )
 
 
 class ExportTfliteCommand(CommandOptions):

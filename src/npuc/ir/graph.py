@@ -272,7 +272,8 @@ class Graph:
 
     @property
     def arithmetic(self) -> str:
-        """Whose integer arithmetic a network that brings its own quantization promises: "tflite", or "" for ONNX's."""
+        """Whose integer arithmetic a network that brings its own quantization promises: "tflite", "" for ONNX's, or for a network
+        that npuc quantized and wrote as QDQ its requantization kind with the bits of its multipliers: "single_rounding/31"."""
         stated = self.module.attributes.get(_ARITHMETIC)
         return stated.data if isinstance(stated, StringAttr) else ""
 

@@ -36,8 +36,8 @@ from npuc.quant.type_assignment import Positions, Ranges, TypeAssignment, is_rea
 class IntegerValues(TypeAssignment):
     """What lowering rules see of the new network: the old values in the forms that they ask for, and new ops."""
 
-    rounding = "half_away"
-    """How ties are rounded where reals become integers."""
+    rounding: str | None = None
+    """How ties are rounded where reals become integers; None leaves it to the scheme."""
 
     def __init__(
         self, graph: Graph, ranges: Ranges, scheme_of: LayerSchemes, moved: Positions | None = None
@@ -142,10 +142,15 @@ class IntegerValues(TypeAssignment):
         # Integers that NumPy has cross the border; those of fewer bits are made of them.
         border = QuantType.of(to.dtype.carrier, to.scale, to.zero_point)
         name = self.derived(value, "quantized")
-        quantized: Value = self.emit(npu.Quantize, real, to=border, rounding=self.rounding, name=name).y
+        quantized: Value = self.emit(npu.Quantize, real, to=border, rounding=self._ties, name=name).y
         if border != to or (self._current.narrow_activations and to.dtype.limits[0] < 0):
             quantized = self.requantized(quantized, to, self.derived(value, "narrowed"))
         return quantized
+
+    @property
+    def _ties(self) -> str:
+        """Away from zero, as TFLite rounds; to even under `float_scale`, as ONNX's QuantizeLinear does."""
+        return self.rounding or ("half_even" if self._current.requant.has_scale else "half_away")
 
     def short(self, value: Value, to: Any) -> Value:
         """An old value as bf16, f16 or f32."""
@@ -204,9 +209,7 @@ class IntegerValues(TypeAssignment):
         if (value, to) not in self._integer:
             real = self.emit(top.Cast, self.real(value), to="f32", name=self.derived(value, "mask")).y
             name = self.derived(value, "quantized")
-            self._integer[value, to] = self.emit(
-                npu.Quantize, real, to=to, rounding=self.rounding, name=name
-            ).y
+            self._integer[value, to] = self.emit(npu.Quantize, real, to=to, rounding=self._ties, name=name).y
         return self._integer[value, to]
 
     def derived(self, value: Value, what: str) -> str:

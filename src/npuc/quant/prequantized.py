@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.arithmetic.kinds import Kind, Scales
+from npuc.arithmetic.kinds import Kind, Scales, stated_kind
 from npuc.arithmetic.tflite import joining_table
 from npuc.arrays import Array
 from npuc.errors import QuantizationError
@@ -57,6 +57,8 @@ class Prequantized:
         work = graph.copy()
         self.constants: dict[str, StoredConstant] = dequantize_constants(work)
         self.follows_tflite: bool = graph.arithmetic == "tflite"
+        self.stated: tuple[Kind, int] | None = stated_kind(graph.arithmetic)
+        """The kind that a QDQ file of npuc's own states."""
         # Passes do not fuse across the quantize and dequantize ops of activations. TFLite's operators are not rewritten,
         # because each has its own integer arithmetic.
         self.collapsed: Collapsed = collapse(work if self.follows_tflite else canonicalize(work), STORAGE)
@@ -125,7 +127,8 @@ class _Lowering(LoweringContext):
         self.encoding = encoding
         self._result_type: QuantType | None = None
         """The type of the result of the op that is being lowered."""
-        self.rounding = "half_away" if network.follows_tflite else "half_even"
+        as_onnx = not network.follows_tflite and (network.stated is None or network.stated[0].has_scale)
+        self.rounding = "half_even" if as_onnx else "half_away"
         self.network = network
         self._read: dict[Value, Value] = {}
 
@@ -300,6 +303,8 @@ class _Lowering(LoweringContext):
         stored = self._stored(value)
         if stored is None:
             return super().quantized_weight(value, axis, scheme, bias, scale, least)
+        if stored.integers.dtype.name == "uint4":
+            stored = replace(stored, integers=stored.integers.astype(np.uint8))
         known = stored.integers.dtype.name in ("int8", "uint8", "int16", "int4")
         must_rewrite = self.encoding is not None and (
             scheme.weight == "i16" or not self.encoding.weights_fit(stored)

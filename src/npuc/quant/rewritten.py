@@ -93,8 +93,8 @@ def rewrite_for(
     samples = [] if own.kept and not changed else _random_samples(network)
     if not samples:
         return RewrittenNetwork(graph, ())
-    kind = own_arithmetic(network.follows_tflite)
-    reference = network.lower(replace(SCHEMES["int8"], requant=kind.kind))
+    own_kind = own_arithmetic(network.follows_tflite, stated=network.stated)
+    reference = network.lower(replace(SCHEMES["int8"], **own_kind.scheme))
     errors = differences(reference, graph, samples)
     notes = []
     linear = network.linear_layers().intersection(changed)
@@ -112,7 +112,7 @@ def rewrite_for(
     if changed:
         total = len(network.layers())
         notes.insert(0, f"{len(changed)} of {total} layers are written in numbers that {target.name} has")
-    return RewrittenNetwork(graph, (*notes, errors.words(kind.runtime)))
+    return RewrittenNetwork(graph, (*notes, errors.words(own_kind.runtime)))
 
 
 def _random_samples(network: Prequantized) -> list[dict[str, Array]]:

@@ -11,7 +11,7 @@ from typing import IO
 from onnx import ModelProto, TensorProto
 
 from npuc.errors import OutputError
-from npuc.export.onnx.model import embed, to_onnx
+from npuc.export.onnx.model import ExportedModel, embed, to_onnx
 from npuc.files import write_atomically
 from npuc.ir import Graph, Weight
 from npuc.ir.weights import write_weight
@@ -26,8 +26,11 @@ def export_onnx(graph: Graph, path: Path | str, external_data: bool | None = Non
 
     Weights are in the file itself, or in `path` + ".data" beside it if `external_data` is true or they are too large.
     """
-    path = Path(path)
-    exported = to_onnx(graph)
+    return write_onnx(to_onnx(graph), Path(path), external_data)
+
+
+def write_onnx(exported: ExportedModel, path: Path, external_data: bool | None = None) -> list[Path]:
+    """Write an exported model; returns the files that were written."""
     size = exported.proto.ByteSize() + sum(weight.nbytes for weight in exported.external.values())
     if external_data is None:
         external_data = size > _LIMIT

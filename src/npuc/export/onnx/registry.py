@@ -35,7 +35,7 @@ def rule_for(op: Any) -> Rule:
     if rule is None:
         raise ExportError(
             f"{op.name} '{layer_name(op)}' has no form in ONNX",
-            fix="Give the float network that it was made of; 'npuc export tflite' writes integer networks"
+            fix="Give the float network that it was made of, or write the quantized one with npuc.export.qdq"
             if op.name.startswith("npu.")
             else None,
         )

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 from onnx import TypeProto, ValueInfoProto
 
+from npuc.arithmetic.kinds import ARITHMETIC_KEY, stated_kind
 from npuc.errors import (
     DynamicShapeError,
     InvalidModelError,
@@ -129,6 +130,9 @@ class _OnnxImporter:
         graph.set_outputs(outputs)
         erase_dead(graph)
         graph.origins = origins
+        stated = [entry.value for entry in self.source.model.metadata_props if entry.key == ARITHMETIC_KEY]
+        if stated and stated_kind(stated[-1]) is not None:
+            graph.arithmetic = stated[-1]
         return graph
 
     def _name_tensors(self, nodes: list[onnx.NodeProto], origins: Origins) -> None:

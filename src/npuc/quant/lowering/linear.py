@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Kind
-from npuc.arithmetic.requantization import scaling
+from npuc.arithmetic.requantization import product_factors, scaling
 from npuc.arithmetic.tflite import narrowed, product, rounded_scaling
 from npuc.arrays import Array
 from npuc.ir import DType, Value, dtype_of, npu, shape_of, top, value_name
@@ -99,7 +99,7 @@ def _linear(
         require_room(integers, zero, bias, x, axis, scheme.wide_sum_bits)
         context.remarks.append(f"{name} needs a wide accumulator: {error}")
         bias = None if bias is None else bias.astype(np.int64)
-    factors = x.scale * scales / y.scale
+    factors = product_factors(scheme.requant, x.scale, scales, y.scale)
     rounds_once = kind is npu.MatMul and scheme.requant is Kind.DOUBLE_ROUNDING
     if not rounds_once and scheme.requant is Kind.DOUBLE_ROUNDING and x.dtype.name == "ui8":
         factors = np.array([product(x.scale, float(scale)) / y.scale for scale in scales])
@@ -168,7 +168,10 @@ def matmul(op: top.MatMul, context: LoweringContext) -> Value:
     scale = product(x.scale, w.scale) if scheme.requant is Kind.DOUBLE_ROUNDING else x.scale * w.scale
     if scheme.requant is Kind.DOUBLE_ROUNDING and scheme.wide:
         require_scaled_room(reach[0] * reach[1] * inner, np.array([scale / y.scale]))
-    stage = output_stage(context, name, np.array([scale / y.scale]), scheme)
+    factor = scale / y.scale
+    if scheme.requant.has_scale:
+        factor = float(product_factors(scheme.requant, x.scale, w.scale, y.scale))
+    stage = output_stage(context, name, np.array([factor]), scheme)
     lo, hi = output_limits(y, op.relu, op.relu_limit, narrow=scheme.narrow_activations)
     result: Value = context.emit(
         npu.MatMul,

@@ -188,8 +188,8 @@ def quantize(ctx: NodeContext) -> Outcome:
 
 @rule("DequantizeLinear")
 def dequantize(ctx: NodeContext) -> Outcome:
-    """Per tensor or per channel."""
-    _check_scale(ctx, ctx.dtype(0).name)
+    """Per tensor or per channel; of constants also 4 bits, which weights have."""
+    _check_scale(ctx, ctx.dtype(0).name, ("i4", "ui4") if ctx.constant(0) is not None else ())
     if ctx.node.int("output_dtype", 0):
         raise NoTopForm("its output type is given")
     return ctx.emit(
@@ -197,10 +197,10 @@ def dequantize(ctx: NodeContext) -> Outcome:
     ).y
 
 
-def _check_scale(ctx: NodeContext, quantized: str) -> None:
+def _check_scale(ctx: NodeContext, quantized: str, further: tuple[str, ...] = ()) -> None:
     if ctx.node.int("block_size", 0) or len(ctx.shape(1)) > 1 or ctx.node.int("precision", 0):
         raise NoTopForm("its scale is per block")
-    if quantized not in ("i8", "ui8", "i16", "ui16", "i32") or ctx.dtype(1).name != "f32":
+    if quantized not in ("i8", "ui8", "i16", "ui16", "i32", *further) or ctx.dtype(1).name != "f32":
         raise NoTopForm(f"it quantizes {quantized} with a scale of {ctx.dtype(1).name}")
     if ctx.has(2) and ctx.shape(2) != ctx.shape(1):
         raise NoTopForm("scale and zero point have different shapes")
