@@ -13,9 +13,10 @@ from npuc import lang
 from npuc.arrays import Array
 from npuc.calib.sources import open_data, random_data
 from npuc.engine import FloatEngine, IntegerEngine
+from npuc.errors import PreprocessError
 from npuc.flow import compile_network, expanded, quantize_network, ranges_from, schemes_of
 from npuc.images.kernels import rgb_from_yuv
-from npuc.images.loading import load_image
+from npuc.images.loading import load_image, standardized
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, npu
 from npuc.ir.passes import run_pipeline
@@ -40,6 +41,8 @@ SOURCES: list[tuple[str, dict[str, Any]]] = [
     ("yv12", {"scale": (1 / 255,)}),
     ("yuyv", {"source_size": (31, 52), "keep_aspect_ratio": True, "scale": (1 / 255,)}),
     ("uyvy", {"pixel_format": "gray", "scale": (1 / 255,)}),
+    ("bgr", {"source_size": (40, 52), "standardize": "image"}),
+    ("rgb", {"standardize": "channel"}),
 ]
 IDS = [f"{source}-{number}" for number, (source, _) in enumerate(SOURCES)]
 
@@ -130,3 +133,32 @@ def test_photos_become_the_bytes_of_the_source(source: str, tmp_path: Path) -> N
     np.testing.assert_array_equal(outputs[0], outputs[1])
     np.testing.assert_array_equal(outputs[0], outputs[2])
     np.testing.assert_array_equal(outputs[0], IntegerEngine(made).run({"image": frame})["y"])
+
+
+@pytest.mark.parametrize("way", ["image", "channel"])
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_a_standardised_image_is_that_of_the_host(way: Any, layout: Any) -> None:
+    preprocess = Preprocess(standardize=way, layout=layout)
+    shape = (2, 3, 10, 12) if layout == "nchw" else (2, 10, 12, 3)
+    graph = lang.build({"y": lang.relu(lang.input("image", shape, preprocess=preprocess))})
+    graph = run_pipeline(graph, "fuse-preprocess")
+    images = np.random.default_rng(0).integers(0, 256, (2, 10, 12, 3), np.uint8)
+    images[1, :, :, 0] = 7  # a flat channel
+    host = standardized(images, per_channel=way == "channel")
+    turned = images if layout == "nhwc" else images.transpose(0, 3, 1, 2)
+    ours = FloatEngine(graph).run({"image": np.ascontiguousarray(turned)})["y"]
+    ours = ours if layout == "nhwc" else ours.transpose(0, 2, 3, 1)
+    np.testing.assert_allclose(ours, np.maximum(host, 0), atol=1e-4)
+    axes = (1, 2) if way == "channel" else (1, 2, 3)
+    deviation = np.maximum(images.std(axis=axes, keepdims=True), 1 / np.sqrt(120))
+    np.testing.assert_allclose(host, (images - images.mean(axis=axes, keepdims=True)) / deviation, atol=1e-5)
+
+
+def test_what_cannot_be_standardised() -> None:
+    with pytest.raises(PreprocessError, match="leaves nothing to mean and scale"):
+        Preprocess(standardize="image", mean=(1.0,))
+    with pytest.raises(PreprocessError, match="'all' is none of image, channel"):
+        Preprocess.from_dict({"standardize": "all"})
+    x = lang.input("image", (3, 8, 8), preprocess=Preprocess(standardize="image"))
+    with pytest.raises(PreprocessError, match="rank 3"):
+        run_pipeline(lang.build({"y": lang.relu(x)}), "fuse-preprocess")

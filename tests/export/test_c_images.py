@@ -36,6 +36,8 @@ CASES: list[tuple[Preprocess, tuple[int, ...], str]] = [
     (Preprocess(interpolation="opencv-linear-exact", pixel_format="gray"), (1, 1, 9, 70), "ui8"),
     (Preprocess(interpolation="opencv-nearest-exact", resize=(30, 26)), (1, 3, 20, 24), "ui8"),
     (Preprocess(interpolation="opencv-nearest"), (1, 3, 13, 90), "ui8"),
+    (Preprocess(standardize="image", pixel_format="bgr"), (1, 3, 13, 90), "f32"),
+    (Preprocess(standardize="channel", pixel_format="bgr", layout="nhwc"), (1, 20, 24, 3), "f32"),
 ]
 DRIVER = r"""
 #include <stdio.h>

@@ -60,6 +60,7 @@ def _difference(first: Preprocess, second: Preprocess) -> str:
         "pixel_format",
         "layout",
         "interpolation",
+        "standardize",
     ):
         first_value, second_value = getattr(first, field), getattr(second, field)
         if first_value != second_value:

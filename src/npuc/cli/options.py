@@ -450,6 +450,7 @@ _PARSERS: dict[str, Any] = {
     "pixel_format": _word,
     "layout": _word,
     "interpolation": _word,
+    "standardize": _word,
     "source_size": _pair,
     "source_format": _word,
 }

@@ -45,6 +45,14 @@ class PreprocessingOptions(CommandOptions):
         Texts, _flag("--mean", "M,M,M", "Subtract this from each channel (pixels are 0..255).")
     ] = None
     scale: Annotated[Texts, _flag("--scale", "S,S,S", "Then multiply each channel by this.")] = None
+    standardize: Annotated[
+        Texts,
+        _flag(
+            "--standardize",
+            "image|channel",
+            "In place of both: subtract the image's own mean and divide by its deviation, of all channels or of each.",
+        ),
+    ] = None
     pixel_format: Annotated[
         Texts, _flag("--pixel-format", "rgb|bgr|gray|rgba", "The pixel format that the network takes.")
     ] = None
@@ -56,8 +64,8 @@ class PreprocessingOptions(CommandOptions):
         bool,
         typer.Option(
             "--fuse-preprocess",
-            help="Make mean and scale part of the network, which then takes uint8 pixels; with --source-size or "
-            "--source-format all of the preprocessing.",
+            help="Make mean and scale (or the standardisation) part of the network, which then takes uint8 pixels; with "
+            "--source-size or --source-format all of the preprocessing.",
         ),
     ] = False
 
@@ -128,6 +136,7 @@ class PreprocessingOptions(CommandOptions):
             "pixel_format": self.pixel_format or [],
             "layout": self.channel_format or [],
             "interpolation": self.interpolation or [],
+            "standardize": self.standardize or [],
             "source_size": self.source_size or [],
             "source_format": self.source_format or [],
         }

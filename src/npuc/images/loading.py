@@ -83,21 +83,42 @@ def image_tensor(
 
 
 def apply_arithmetic(pixels: Array, preprocess: Preprocess, dtype: Any = np.float32) -> Array:
-    """`(pixel - mean) * scale` over the last axis, as a tensor of `dtype`."""
+    """`(pixel - mean) * scale` over the last axis, or the standardisation of each image, as a tensor of `dtype`."""
     kind = np.dtype(dtype)
     # Kind "V" is what NumPy calls bfloat16 and its like from ml_dtypes.
     if kind.kind in "fV":
+        if preprocess.standardize:
+            return standardized(pixels, per_channel=preprocess.standardize == "channel").astype(kind)
         mean, scale = (np.asarray(values, np.float32) for values in preprocess.arithmetic())
         return ((pixels.astype(np.float32) - mean) * scale).astype(kind)
     if preprocess.has_arithmetic:
         raise PreprocessError(
-            f"mean and scale need a float input, and this one is {kind}",
-            fix="Leave out --mean and --scale, or use --fuse-preprocess",
+            f"mean, scale and standardisation need a float input, and this one is {kind}",
+            fix="Leave out --mean, --scale and --standardize, or use --fuse-preprocess",
         )
     if kind == np.int8:
         # Networks of signed bytes have the pixel 0 at -128.
         return (pixels.astype(np.int16) - 128).astype(kind)
     return pixels.astype(kind)
+
+
+def standardized(pixels: Array, *, per_channel: bool) -> Array:
+    """Images (..., H, W, C) of whole pixels less their mean, by their deviation, as float32.
+
+    Sums are those of integers, so that every implementation has the same bits. A deviation is at least 1 / sqrt(pixels), as
+    TensorFlow has it.
+
+    >>> standardized(np.array([[[1], [3]]], np.uint8), per_channel=False).ravel()
+    array([-1.,  1.], dtype=float32)
+    """
+    axes = (-3, -2) if per_channel else (-3, -2, -1)
+    values = pixels.astype(np.int64)
+    count = int(np.prod([pixels.shape[axis] for axis in axes]))
+    total, squares = (part.sum(axis=axes, keepdims=True) for part in (values, values * values))
+    deviation = np.sqrt((count * squares - total * total).astype(np.float64)) / count
+    mean = total.astype(np.float64) / count
+    scaled: Array = ((values - mean) / np.maximum(deviation, 1 / np.sqrt(count))).astype(np.float32)
+    return scaled
 
 
 def guess_preprocess(shape: Sequence[int]) -> Preprocess | None:

@@ -1,7 +1,8 @@
 """What has to be done to an image before a network can take it.
 
 A `Preprocess` is attached to an image input at import and travels in the IR as an attribute of that input. Its steps:
-resize (stretched, or with the aspect ratio kept), center crop, pixel format, `(pixel - mean) * scale`, layout.
+resize (stretched, or with the aspect ratio kept), center crop, pixel format, `(pixel - mean) * scale` or the standardisation of
+each image by its own mean and deviation, layout.
 Pixels are 0 to 255, and mean, scale and pad value are in that unit. `--fuse-preprocess` turns the arithmetic into ops:
 what is left (`geometry()`) then describes how raw uint8 pixels reach the input. With a source (`source_size`,
 `source_format`), resize, crop, padding and conversion of colours become ops too, and the input takes the bytes of a camera.
@@ -19,6 +20,7 @@ from npuc.images.kernels import YUV_FORMATS, yuv_shape
 PixelFormat = Literal["rgb", "bgr", "gray", "rgba"]
 Layout = Literal["nchw", "nhwc"]
 PadType = Literal["center", "corner"]
+Standardization = Literal["", "image", "channel"]
 Interpolation = Literal[
     "bilinear",
     "bicubic",
@@ -93,6 +95,11 @@ class Preprocess:
                 )
             if not all(abs(value) < 1e30 for value in values):
                 raise PreprocessError(f"{name}: values must be finite")
+        if self.standardize and (self.mean or self.scale):
+            raise PreprocessError(
+                "standardize takes an image's own mean and deviation, and leaves nothing to mean and scale",
+                fix="Leave out --mean and --scale, or --standardize",
+            )
         if 0 in self.scale:
             raise PreprocessError("scale: a factor of 0 turns every pixel into the same value")
         if self.resize and self.crop and any(c > r for c, r in zip(self.crop, self.resize, strict=True)):
@@ -106,6 +113,9 @@ class Preprocess:
     source_format: str = ""
     """The format of the images that a program will be given: a pixel format, or one of `YUV_FORMATS`; empty is
     `pixel_format`. Takes effect when the preprocessing is fused into the network."""
+    standardize: Standardization = ""
+    """In place of mean and scale: subtract the mean of the image and divide by its deviation, over all channels (`image`) or for
+    each (`channel`)."""
     yuv: str = ""
     """One of `YUV_FORMATS`, if the input takes the bytes of images in that format; set by fusing."""
 
@@ -116,9 +126,11 @@ class Preprocess:
 
     @property
     def has_arithmetic(self) -> bool:
-        """True if mean or scale change the pixels."""
+        """True if the pixels are changed by a mean, a scale or a standardisation."""
         mean, scale = self.arithmetic()
-        return any(value != 0 for value in mean) or any(value != 1 for value in scale)
+        return (
+            bool(self.standardize) or any(value != 0 for value in mean) or any(value != 1 for value in scale)
+        )
 
     def arithmetic(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and scale, one value a channel."""
@@ -130,8 +142,8 @@ class Preprocess:
         return self.source_size is not None or bool(self.source_format)
 
     def geometry(self) -> Preprocess:
-        """What is left when mean and scale have become ops of the network."""
-        return replace(self, mean=(), scale=())
+        """What is left when the arithmetic has become ops of the network."""
+        return replace(self, mean=(), scale=(), standardize="")
 
     def of_source(self) -> Preprocess:
         """What is left when the network takes images of the stated source: their bytes, row by row."""
@@ -315,6 +327,7 @@ _KINDS: dict[str, Callable[[str, Any], Any]] = {
     "interpolation": _choice(*get_args(Interpolation)),
     "source_size": _side_lengths,
     "source_format": _choice("", *CHANNELS, *YUV_FORMATS),
+    "standardize": _choice(*get_args(Standardization)),
     "yuv": _choice("", *YUV_FORMATS),
 }
 """What each field may be; the values of files are not trusted."""

@@ -4,6 +4,7 @@
                                                        %0 = top.cast(%x) {to = "f32"}
                                            →           %1 = top.scale(%0, %scale, %bias)
 
+The standardisation of an image (`standardize`) becomes `top.group_norm` of one group, or `top.instance_norm` for each channel.
 What is left of the preprocessing, resize and crop, stays attached. Pixels come in the format and layout that the
 network was made for, unless the options `pixel_format` (rgb, bgr) and `layout` (nchw, nhwc) say otherwise: then the
 network reverses the channels and permutes the axes itself. Where the preprocessing states a source (`source_size`,
@@ -13,6 +14,7 @@ source, row by row. This pass changes the interface of the network, so it is not
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -25,7 +27,7 @@ from npuc.images.preprocess import Preprocess
 from npuc.ir.dtypes import dtype_of, shape_of, tensor_type
 from npuc.ir.graph import Graph, Port
 from npuc.ir.passes import Pass, register_pass
-from npuc.ir.top import Add, Mul, Permute, Scale
+from npuc.ir.top import Add, GroupNorm, InstanceNorm, Mul, Permute, Scale
 from npuc.transform.image_ops import ImageOps, source_shape
 
 _SWAPPED = {"rgb": "bgr", "bgr": "rgb"}
@@ -129,10 +131,12 @@ def _insert_source(graph: Graph, port: Port, stated: Preprocess, shape: tuple[in
 
 
 def _normalized(ops: ImageOps, value: SSAValue, stated: Preprocess, channel: int) -> SSAValue:
-    """(pixel - mean) * scale"""
+    """(pixel - mean) * scale, or the standardisation of each image"""
     if not stated.has_arithmetic:
         return value
     rank = len(shape_of(value))
+    if stated.standardize:
+        return _standardized(ops, value, stated, channel)
     mean, factor = (np.asarray(values, np.float64) for values in stated.arithmetic())
     bias = -mean * factor
     if rank == 4 and channel == 1:
@@ -141,6 +145,28 @@ def _normalized(ops: ImageOps, value: SSAValue, stated: Preprocess, channel: int
     tail = (-1,) + (1,) * (rank - 1 - channel)
     value = ops.add(Mul.make(value, ops.weight("scale", factor.reshape(tail)), **ops.named("scaled")))
     return ops.add(Add.make(value, ops.weight("bias", bias.reshape(tail)), **ops.named("normalized")))
+
+
+def _standardized(ops: ImageOps, value: SSAValue, stated: Preprocess, channel: int) -> SSAValue:
+    """Mean 0 and deviation 1 of an image, or of its channels; epsilon keeps a flat image from being divided by 0."""
+    shape = shape_of(value)
+    if len(shape) != 4:
+        raise PreprocessError(
+            f"an image of rank {len(shape)} is not standardised in the network",
+            fix="Give the input rank 4, such as 1,3,224,224, or leave out --fuse-preprocess",
+        )
+    if channel == 3:
+        value = ops.add(Permute.make(value, order=(0, 3, 1, 2), **ops.named("planes")))
+    channels, pixels = shape[channel], math.prod(shape[1:]) // shape[channel]
+    one, nothing = ops.weight("one", np.ones(channels)), ops.weight("zero", np.zeros(channels))
+    named = ops.named("standardized")
+    if stated.standardize == "channel":
+        value = ops.add(InstanceNorm.make(value, one, nothing, epsilon=1 / pixels, **named))
+    else:
+        value = ops.add(
+            GroupNorm.make(value, one, nothing, groups=1, epsilon=1 / (pixels * channels), **named)
+        )
+    return ops.add(Permute.make(value, order=(0, 2, 3, 1), **ops.named("pixels"))) if channel == 3 else value
 
 
 def _feed(users: Sequence[Use], value: SSAValue) -> None:

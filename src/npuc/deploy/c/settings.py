@@ -59,6 +59,7 @@ def _input_settings(index: int, how: Preprocess, shape: tuple[int, ...]) -> list
         "blue_first": int(how.pixel_format == "bgr"),
         "channels_first": int(how.layout == "nchw"),
         "interpolation": _kernel(how.interpolation),
+        "standardize": ("", "image", "channel").index(how.standardize),
         "mean": f"{{{', '.join(map(_float, mean))}}}",
         "scale": f"{{{', '.join(map(_float, scale))}}}",
     }

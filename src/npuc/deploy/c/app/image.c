@@ -132,16 +132,37 @@ static const char *fit(image *img, const preprocess *how)
 
 /* ---- values ---- */
 
+/* The mean and the deviation of the pixels of a channel, or of all if it is -1; sums are whole numbers, and so exact. */
+static void measure(const image *img, int channel, double *mean, double *deviation)
+{
+    const size_t pixels = (size_t)img->width * (size_t)img->height * (size_t)img->channels;
+    int64_t count = 0, total = 0, squares = 0;
+    for (size_t i = channel < 0 ? 0 : (size_t)channel; i < pixels; i += channel < 0 ? 1 : (size_t)img->channels) {
+        const int64_t value = img->pixels[i];
+        count++;
+        total += value;
+        squares += value * value;
+    }
+    const double least = 1 / sqrt((double)count);
+    *mean = (double)total / (double)count;
+    *deviation = sqrt((double)(count * squares - total * total)) / (double)count;
+    if (*deviation < least) *deviation = least;
+}
+
 static void write_tensor(const image *from, const preprocess *how, int dtype, void *data)
 {
     const int channels = from->channels;
     const size_t pixels = (size_t)from->width * (size_t)from->height;
+    double mean[4] = {0}, deviation[4] = {0};
+    for (int c = 0; how->standardize && c < channels; c++) measure(from, how->standardize == 1 ? -1 : c, &mean[c], &deviation[c]);
     for (size_t i = 0; i < pixels; i++)
         for (int c = 0; c < channels; c++) {
             const int source = how->blue_first ? channels - 1 - c : c;
             const uint8_t pixel = from->pixels[i * (size_t)channels + (size_t)source];
             const size_t at = how->channels_first ? (size_t)c * pixels + i : i * (size_t)channels + (size_t)c;
-            if (dtype == NPU_F32)
+            if (dtype == NPU_F32 && how->standardize)
+                ((float *)data)[at] = (float)((pixel - mean[source]) / deviation[source]);
+            else if (dtype == NPU_F32)
                 ((float *)data)[at] = ((float)pixel - how->mean[c]) * how->scale[c];
             else
                 ((uint8_t *)data)[at] = pixel;

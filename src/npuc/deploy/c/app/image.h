@@ -15,6 +15,7 @@ typedef struct preprocess {
     int blue_first;     /* the network wants BGR */
     int channels_first; /* N x C x H x W */
     npuc_image_kernel interpolation;
+    int standardize; /* by the image's own mean and deviation: 1 of all channels, 2 of each; 0: by these */
     float mean[4], scale[4];
 } preprocess;
 
