@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-conflicts -c constraints.txt
 STAMPS := $(VENV)/stamps
-NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h)
+NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h native/ort/*.c native/ort/*.h)
 
 .PHONY: install-size bench-memory bench-runtime bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow test-frameworks test-browser sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule docs clean
 .DEFAULT_GOAL := help

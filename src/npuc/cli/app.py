@@ -32,6 +32,7 @@ from npuc.cli import (
     inspect,
     objdump,
     opt,
+    ort_compile,
     profile,
     quantize,
     relocate,
@@ -95,6 +96,7 @@ app.add_typer(tensors.app, name="tensors", help=tensors.__doc__)
 app.add_typer(targets.app, name="targets", help=targets.__doc__)
 app.add_typer(export.app, name="export", help=export.__doc__)
 app.command("doctor", help=doctor.__doc__)(doctor.command)
+app.command("ort-compile", help=ort_compile.__doc__, hidden=True)(ort_compile.command)
 with_plugins(app)
 each_once(app)
 

@@ -302,3 +302,26 @@ def _litert_program(args: ExportLitertCommand, printer: Printer) -> None:
             "report": pieces.report.as_json(),
         }
     )
+
+
+class ExportOrtContextCommand(CommandOptions):
+    """The command line of `npuc export ort-context`."""
+
+    model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")]
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.onnx", help="The file to write.")]
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@app.command("ort-context")
+@takes(ExportOrtContextCommand)
+def ort_context(args: ExportOrtContextCommand) -> None:
+    """Write a compiled model as an ONNX file (EPContext) for ONNX Runtime with npuc's execution provider, without Python."""
+    from npuc.integrations.onnxruntime.context import export_context
+
+    printer = Printer(args.quiet, args.as_json)
+    _check_output(args.model, args.output, ".onnx")
+    options.compiled_model(args.model)
+    file = export_context(args.model, args.output)
+    printer.say(f"{args.model} -> {file} ({size(file.stat().st_size)})")
+    printer.result({"files": [str(file)]})

@@ -235,7 +235,8 @@ def _command(command: Any, path: str) -> Iterator[str]:
         yield from rows
         yield ""
     for name, child in (children or {}).items():
-        yield from _command(child, f"{path} {name}")
+        if not child.hidden:
+            yield from _command(child, f"{path} {name}")
 
 
 def _metavar(parameter: Any) -> str:

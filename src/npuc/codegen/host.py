@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from npuc.errors import CompileError
 from npuc.export.onnx import to_onnx
-from npuc.ir import Graph, Value, result_names, shown_name, top
+from npuc.ir import Graph, Value, result_names, shown_name
 from npuc.ir.dtypes import element_of, is_narrow_float
+from npuc.ir.subgraph import subgraph_of
 from npuc.partition import Part
 from npuc.partition.accelerators import ACCELERATORS, accelerated
 from npuc.partition.host import host_rule, reason_against_host
@@ -36,26 +36,8 @@ def host_program(
                 else f"Keep this layer float (npuc quantize --keep-float '{result_names(op)[0]}'), quantize the network "
                 "anew for this target (--force-float --target), or choose another target",
             )
-    small = Graph.empty([(names[value], value.type) for value in part.inputs], graph.weights)
-    known: dict[Value, Value] = dict(zip(part.inputs, small.block.args, strict=True))
-    for op in part.ops:
-        for value in op.operands:
-            if value not in known:
-                owner = value.owner
-                assert isinstance(owner, top.WeightOp)
-                copy = top.WeightOp.of(owner.ref, owner.output.type)
-                small.block.add_op(copy)
-                known[value] = copy.output
-        clone: Any = type(op).create(
-            operands=[known[value] for value in op.operands],
-            result_types=[value.type for value in op.results],
-            properties=op.properties,
-            attributes=op.attributes,
-            location=op.location,
-        )
-        small.block.add_op(clone)
-        known.update(zip(op.results, clone.results, strict=True))
-    small.set_outputs([(names[value], known[value]) for value in part.outputs])
+    inputs = [(names[value], value) for value in part.inputs]
+    small, known = subgraph_of(graph, part.ops, inputs, [(names[value], value) for value in part.outputs])
     if taken:
         return accelerated(part.device, small), {value: names[value] for value in part.outputs}
     exported = to_onnx(small, special=host_rule)
