@@ -1,7 +1,8 @@
 /*
  * npu: compiled models (.npu files) from C. Load, ask what goes in and out, run, wait; nothing but libc, libm and threads.
  *
- * This runtime executes the model's instructions on the CPU, to the bit; a model with CPU subgraphs (ONNX) is refused.
+ * This runtime executes the model's instructions on the CPU, to the bit. CPU subgraphs run in host operators of its own, within
+ * rounding of ONNX Runtime; docs/host-ops.md lists them.
  * Tensors are dense arrays of their logical shape (N x C x H x W for pictures), of the type that the model states; where that
  * is float32, the conversion to the integers of the network is part of the run.
  *
@@ -30,7 +31,7 @@ typedef enum npu_status {
     NPU_OK = 0,
     NPU_NO_FILE = 1,     /* cannot be opened or read */
     NPU_BAD_FILE = 2,    /* not a sound .npu file */
-    NPU_UNSUPPORTED = 3, /* has a CPU subgraph (npu_error() says what to do), or a type that this runtime cannot convert */
+    NPU_UNSUPPORTED = 3, /* has an operator on the CPU (npu_error() says which), or a type, that this runtime has not */
     NPU_BAD_ARGUMENT = 4,
     NPU_NO_MEMORY = 5,
     NPU_RUN_FAILED = 6, /* an instruction was refused */

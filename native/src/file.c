@@ -474,6 +474,19 @@ static const npuc_elf_section *code_section(const npuc_file *f, const elf *e, ui
     return is_numbered(within_entry(section_name(f, e, (uint32_t)number), f->entry), prefix, subgraph, core) ? s : NULL;
 }
 
+/* The host operators of a CPU subgraph, which a file may do without: their section, or NULL. */
+static const char *find_host(const npuc_file *f, const elf *e, uint32_t subgraph, const npuc_elf_section **section)
+{
+    *section = NULL;
+    for (uint32_t k = 1; k < f->section_count; k++) {
+        if (!is_numbered(within_entry(section_name(f, e, k), f->entry), "host.", subgraph, -1)) continue;
+        if (*section) return "a section is there twice";
+        *section = code_section(f, e, k, "host.", subgraph, -1, 0);
+        if (!*section) return "the host operators of a subgraph are damaged";
+    }
+    return NULL;
+}
+
 static const char *check_conversions(const npuc_file *f, const npuc_file_subgraph *g)
 {
     if (g->first > f->conversion_count || g->count > f->conversion_count - g->first) return "the conversions of a subgraph are not there";
@@ -505,6 +518,9 @@ static const char *check_subgraphs(npuc_file *f, const elf *e)
             return refuse(f, k, "the inputs or outputs of a subgraph are not in the lists");
         if (g->kind == NPUC_SUBGRAPH_CPU && g->count == 1) {
             if (!code_section(f, e, g->first, "onnx.", k, -1, 0)) return refuse(f, k, "the model of a subgraph is not there");
+            const npuc_elf_section *host;
+            const char *why = find_host(f, e, k, &host);
+            if (why) return refuse(f, k, why);
             continue;
         }
         if (g->kind == NPUC_SUBGRAPH_HOST) {
@@ -672,6 +688,18 @@ const uint8_t *npuc_file_model(const npuc_file *file, uint32_t subgraph, uint64_
     *size = 0;
     if (subgraph >= file->subgraph_count || file->subgraphs[subgraph].kind != NPUC_SUBGRAPH_CPU) return NULL;
     const npuc_elf_section *section = &file->sections[file->subgraphs[subgraph].first];
+    *size = section->size;
+    return file->bytes + section->offset;
+}
+
+const uint8_t *npuc_file_host(const npuc_file *file, uint32_t subgraph, uint64_t *size)
+{
+    *size = 0;
+    if (subgraph >= file->subgraph_count || file->subgraphs[subgraph].kind != NPUC_SUBGRAPH_CPU) return NULL;
+    elf e = {.header = (const npuc_elf_header *)file->bytes};
+    e.names = file->bytes + file->sections[e.header->names].offset;
+    const npuc_elf_section *section;
+    if (find_host(file, &e, subgraph, &section) || !section) return NULL;
     *size = section->size;
     return file->bytes + section->offset;
 }

@@ -65,19 +65,65 @@ static int can_convert(const npuc_file_tensor *x, const npuc_file_tensor *y, uin
     return y->dtype == NPUC_TENSOR_F32 && x->dtype <= NPUC_TENSOR_I32 && is_number(x->scale);
 }
 
-/* Its layers have their names in ONNX and JSON, which this runtime does not read; its last ones are known by their results. */
-static npu_status refuse_cpu(const npuc_file *f, const npuc_file_subgraph *g, const char *where)
+/* ---- CPU subgraphs: the tensors that their host operators read and write ---- */
+
+typedef struct port_context {
+    const npu_session *session;
+    const npuc_file_subgraph *subgraph;
+} port_context;
+
+static const npuc_file_tensor *port_of(const port_context *p, int is_output, uint64_t number)
 {
-    return npu_fail(NPU_UNSUPPORTED,
-                    "%s: subgraph '%.60s', which computes '%.100s', runs on the CPU in ONNX Runtime, and this runtime has none. "
-                    "'npuc objdump' lists its layers; cut the network before them (npuc import --outputs), or see with "
-                    "'npuc inspect' what brings them to the NPU",
-                    where, npuc_file_string(f, g->name), g->outputs ? npuc_file_string(f, listed(f, g->first_output, 0)->name) : "nothing");
+    const npuc_file_subgraph *g = p->subgraph;
+    if (number >= (is_output ? g->outputs : g->inputs)) return NULL;
+    return listed(&p->session->file, is_output ? g->first_output : g->first_input, (uint32_t)number);
 }
 
-static npu_status check_subgraph(const npuc_file *f, const npuc_file_subgraph *g, const char *where)
+static int port_fits(const void *context, int is_output, uint64_t number, int32_t dtype, uint64_t size)
 {
-    if (g->kind == NPUC_SUBGRAPH_CPU) return refuse_cpu(f, g, where);
+    const npuc_file_tensor *t = port_of(context, is_output, number);
+    return t && t->dtype == dtype && size <= t->size && (!is_output || t->segment);
+}
+
+static uint8_t *port_place(const void *context, int is_output, uint64_t number)
+{
+    const port_context *p = context;
+    const npuc_file_tensor *t = port_of(p, is_output, number);
+    return p->session->segments[t->segment].data + t->offset;
+}
+
+static npu_status check_host(const npu_session *s, uint32_t index, const char *where)
+{
+    const npuc_file *f = &s->file;
+    const npuc_file_subgraph *g = &f->subgraphs[index];
+    uint64_t size;
+    const uint8_t *section = npuc_file_host(f, index, &size);
+    if (!section)
+        return npu_fail(NPU_UNSUPPORTED,
+                        "%s: subgraph '%.60s' runs on the CPU, and the file has no host operators for it: it was compiled by an older npuc. "
+                        "Compile the network again",
+                        where, npuc_file_string(f, g->name));
+    host_program host;
+    const char *why = npuc_host_open(section, size, &host);
+    if (!why && !host.header->nodes)
+        return npu_fail(NPU_UNSUPPORTED,
+                        "%s: the CPU runs subgraph '%.60s', and this runtime cannot: %.300s. Cut the network before that layer "
+                        "(npuc import --outputs), or see with 'npuc inspect' what brings it to the NPU",
+                        where, npuc_file_string(f, g->name), host.strings + host.header->refusal);
+    uint32_t node = NPUC_HOST_NONE;
+    const port_context context = {s, g};
+    if (!why) why = npuc_host_check(&host, &(host_ports){&context, port_place, port_fits}, &node);
+    if (why)
+        return npu_fail(NPU_BAD_FILE, "%s: subgraph '%.60s', layer '%.100s': %s", where, npuc_file_string(f, g->name),
+                        node == NPUC_HOST_NONE ? "" : host.strings + host.nodes[node].name, why);
+    return NPU_OK;
+}
+
+static npu_status check_subgraph(const npu_session *s, uint32_t index, const char *where)
+{
+    const npuc_file *f = &s->file;
+    const npuc_file_subgraph *g = &f->subgraphs[index];
+    if (g->kind == NPUC_SUBGRAPH_CPU) return check_host(s, index, where);
     if (g->kind != NPUC_SUBGRAPH_HOST) return NPU_OK;
     for (uint32_t i = 0; i < g->count; i++) {
         const npuc_file_conversion *c = &f->conversions[g->first + i];
@@ -104,7 +150,7 @@ npu_status npu_begin(npu_session *session, const char *where)
     session->cores = 1;
     session->threads = 1;
     for (uint32_t i = 0; i < f->subgraph_count; i++) {
-        const npu_status status = check_subgraph(f, &f->subgraphs[i], where);
+        const npu_status status = check_subgraph(session, i, where);
         if (status) return status;
         if (f->subgraphs[i].kind == NPUC_SUBGRAPH_NPU && (int32_t)f->subgraphs[i].count > session->cores)
             session->cores = (int32_t)f->subgraphs[i].count;
@@ -183,6 +229,22 @@ static void place_programs(npu_session *s, npu_block *block)
     }
 }
 
+static void place_hosts(npu_session *s, npu_block *block)
+{
+    const npuc_file *f = &s->file;
+    uint64_t arena = 0;
+    s->hosts = npu_take(block, f->subgraph_count * sizeof *s->hosts);
+    for (uint32_t i = 0; i < f->subgraph_count; i++) {
+        uint64_t size;
+        const uint8_t *section = npuc_file_host(f, i, &size);
+        host_program host;
+        if (!section || npuc_host_open(section, size, &host)) continue;
+        if (host.header->arena > arena) arena = host.header->arena;
+        if (s->hosts) s->hosts[i] = host;
+    }
+    s->host_arena = npu_take(block, arena);
+}
+
 void npu_place(npu_session *s, npu_block *block)
 {
     const npuc_file *f = &s->file;
@@ -205,6 +267,7 @@ void npu_place(npu_session *s, npu_block *block)
         if (larger > staging) staging = larger;
     }
     s->staging = npu_take(block, staging);
+    place_hosts(s, block);
 }
 
 /* ---- questions: there are answers without a model, for a caller who missed an error ---- */
@@ -417,6 +480,15 @@ static npu_status run_subgraph(npu_session *s, uint32_t index)
         npu_status status = NPU_OK;
         for (uint32_t i = 0; i < g->count && !status; i++) status = convert(s, &f->conversions[g->first + i]);
         return status;
+    }
+    if (g->kind == NPUC_SUBGRAPH_CPU) {
+        uint32_t node = 0;
+        const port_context context = {s, g};
+        const char *why = npuc_host_run(&s->hosts[index], &(host_ports){&context, port_place, port_fits}, s->host_arena, &node);
+        if (!why) return NPU_OK;
+        const host_program *host = &s->hosts[index];
+        return npu_fail(NPU_RUN_FAILED, "subgraph '%.100s', layer '%.100s': %s", npuc_file_string(f, g->name),
+                        host->strings + host->nodes[node].name, why);
     }
     npuc_sim_error error = {.core = -1, .instruction = -1};
     const npuc_status status = npuc_sim_run(s->sim, &s->programs[index], s->threads, &error);

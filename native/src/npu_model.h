@@ -2,6 +2,7 @@
 #ifndef NPU_MODEL_H
 #define NPU_MODEL_H
 
+#include "host.h"
 #include "npu.h"
 #include "npuc/reader.h"
 #include "npuc/sim.h"
@@ -26,6 +27,8 @@ typedef struct npu_session {
     npuc_sim_program *programs; /* one a subgraph */
     npu_tensor *tensors;        /* inputs, then outputs */
     uint8_t *staging;           /* for conversions between two orders of axes */
+    host_program *hosts;        /* one a subgraph; those of CPU subgraphs are open */
+    uint8_t *host_arena;        /* for the host operators of one subgraph at a time */
 } npu_session;
 
 /* Open the bytes of a file, its first entry, and refuse what this runtime cannot run. */

@@ -81,6 +81,9 @@ NPUC_API const uint8_t *npuc_file_stream(const npuc_file *file, uint32_t subgrap
 /* The ONNX model of a CPU subgraph; NULL and 0 if it is none. */
 NPUC_API const uint8_t *npuc_file_model(const npuc_file *file, uint32_t subgraph, uint64_t *size);
 
+/* The host operators of a CPU subgraph (npuc/host.h), which nobody has looked into; NULL and 0 if the file has none. */
+NPUC_API const uint8_t *npuc_file_host(const npuc_file *file, uint32_t subgraph, uint64_t *size);
+
 #ifdef __cplusplus
 }
 #endif

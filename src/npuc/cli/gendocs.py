@@ -46,6 +46,7 @@ def pages(folder: Path = Path("docs")) -> dict[str, str]:
     from npuc.detectors import networks_header
     from npuc.lang.generate import ops_source
     from npuc.program.file_header import file_header, file_rules
+    from npuc.program.host_ops import host_header
     from npuc.program.instruction_source import instructions_source
     from npuc.program.isa_header import c_header, isa_page
     from npuc.program.kinds_header import kinds_header, kinds_page
@@ -75,6 +76,7 @@ def pages(folder: Path = Path("docs")) -> dict[str, str]:
         "../native/include/npuc/kinds.h": kinds_header(),
         "../native/include/npu_networks.h": networks_header(),
         "../native/include/npuc/file.h": file_header(),
+        "../native/include/npuc/host.h": host_header(),
         "../native/src/file_rules.h": file_rules(),
         "../src/npuc/lang/ops.py": ops_source(),
         "../src/npuc/program/instructions.py": instructions_source(),

@@ -383,6 +383,7 @@ def _cpu(
 ) -> tuple[CpuSubgraph, dict[Value, str]]:
     """The subgraph, and what values are called in its model."""
     from npuc.codegen.host import host_program
+    from npuc.codegen.host_ops import host_section
 
     names = [value_name(op.results[0]) for op in part.ops]
     model, called = host_program(graph, part, {value: place.name for value, place in places.items()}, reasons)
@@ -392,5 +393,6 @@ def _cpu(
         tuple(places[value].name for value in part.inputs),
         tuple(places[value].name for value in part.outputs),
         {name: reasons[name] for name in names if name in reasons},
+        host_section(model, [places[value] for value in part.inputs], [places[value] for value in part.outputs]),
     )
     return subgraph, called

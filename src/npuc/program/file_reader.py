@@ -304,8 +304,18 @@ class Reader:
             model = streams[number][0].tobytes()
             if not ports.outputs:
                 raise ValueError(f"subgraph {number} runs on the CPU and has no outputs")
-            subgraphs.append(CpuSubgraph(title, model, ports.inputs, ports.outputs, why))
+            subgraphs.append(
+                CpuSubgraph(title, model, ports.inputs, ports.outputs, why, self._host(number))
+            )
         return tuple(subgraphs)
+
+    def _host(self, subgraph: int) -> bytes:
+        """The host operators of a CPU subgraph, which only C looks into."""
+        name = layout.host_section(subgraph, self._entry)
+        numbers = [number for number, section in enumerate(self._elf.sections) if section.name == name]
+        if len(numbers) > 1:
+            raise ValueError(f"there are two sections {name}")
+        return self._section(numbers[0], name, 0).tobytes() if numbers else b""
 
     def _conversions(self, number: int, first: int, count: int, ports: _Ports) -> tuple[Conversion, ...]:
         rows = self.rows[".npu.conversions"]

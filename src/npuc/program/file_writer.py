@@ -92,6 +92,15 @@ class _Maker:
         if states:
             table = layout.STATE.make(states)
             tables.append(elf.Section(self._own(layout.STATES), table, entry_size=layout.STATE.size))
+        tables += [
+            elf.Section(
+                layout.host_section(number, self._entry),
+                np.frombuffer(subgraph.host, np.uint8),
+                alignment=layout.ALIGNMENT,
+            )
+            for number, subgraph in enumerate(model.subgraphs)
+            if isinstance(subgraph, CpuSubgraph) and subgraph.host
+        ]
         notes = _json({"metadata": model.metadata, "reasons": reasons})
         sections = [
             *self._code,

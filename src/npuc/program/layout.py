@@ -185,6 +185,11 @@ def text_section(subgraph: int, core: int, entry: int = 0) -> str:
     return section_of(f".npu.text.{subgraph}.{core}", entry)
 
 
+def host_section(subgraph: int, entry: int = 0) -> str:
+    """The name of the section of a CPU subgraph's host operators, which a file may do without."""
+    return section_of(f".npu.host.{subgraph}", entry)
+
+
 def model_section(subgraph: int, entry: int = 0) -> str:
     """The name of the section of a CPU subgraph."""
     return section_of(f".npu.onnx.{subgraph}", entry)

@@ -95,6 +95,8 @@ class CpuSubgraph:
     outputs: tuple[str, ...]
     reasons: dict[str, str] = field(default_factory=dict)
     """Layer to the reason why it is not on the NPU."""
+    host: bytes = b""
+    """The same in host operators (`npuc.program.host_ops`), for the C runtime; empty if an older npuc compiled it."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ _SHARED = (
     "sim_decode.c", "conv.c", "matmul.c", "gemm_portable.c", "isa.c", "threads.c", "loops.c", "eltwise.c", "pooling.c",
     "softmax.c", "table.c", "norm.c", "recurrent.c", "reduce.c", "resize.c", "sim_streams.c", "weights.c", "custom.c",
     "sim_floats.c", "blocks.c", "float_gemm.c", "float_rows.c", "float_vector.c", "npu_detect.c",
+    "host.c", "host_elementwise.c", "host_linear.c", "host_move.c", "host_reduce.c", "host_select.c", "host_window.c",
 )  # fmt: skip
 
 HOSTED = (
@@ -26,13 +27,13 @@ STANDALONE = (*_SHARED, "npu_static.c")
 HEADERS = (
     "custom.h", "file_digest.h", "file_rules.h", "gemm.h", "gemm_common.h", "loops.h", "npu_hosted.h", "npu_model.h", "threads.h",
     "requant.h", "sha256.h", "sha512.h", "sim.h", "sim_execute.h", "sim_layers.h", "sim_streams.h", "stage.h", "wide.h",
-    "sim_floats.h", "floats.h", "float_tile.h",
+    "sim_floats.h", "floats.h", "float_tile.h", "host.h",
 )  # fmt: skip
 """Headers beside the sources; those of `include` come as a whole."""
 
 PUBLIC = (
     "npu.h", "npu.hpp", "npu_detect.h", "npu_kernel.h", "npu_networks.h", "npu_static.h", "npuc/file.h", "npuc/float.h",
-    "npuc/gemm.h", "npuc/image.h", "npuc/isa.h", "npuc/kernels.h", "npuc/kinds.h",
+    "npuc/gemm.h", "npuc/host.h", "npuc/image.h", "npuc/isa.h", "npuc/kernels.h", "npuc/kinds.h",
     "npuc/npuc.h", "npuc/reader.h", "npuc/signature.h", "npuc/sim.h", "npuc/vector.h", "npuc/weights.h",
 )  # fmt: skip
 """The headers of `include` that the runtime needs."""

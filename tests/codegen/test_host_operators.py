@@ -1,0 +1,192 @@
+"""Host operators in C against ONNX Runtime, op by op: within 2 ulp, or within 1e-6 of the largest number of the result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from npuc.arrays import Array
+from npuc.host import Session
+from npuc.program.host_ops import refusal_of
+from npuc.program.model import CpuSubgraph
+from support.programs.host_models import cpu_model, file_of, run_in_c
+
+_RNG = np.random.default_rng(7)
+
+
+def reals(*shape: int, low: float = -3, high: float = 3) -> Array:
+    return _RNG.uniform(low, high, shape).astype(np.float32)
+
+
+def integers(*shape: int, low: int = -100, high: int = 100, kind: Any = np.int64) -> Array:
+    return _RNG.integers(low, high, shape).astype(kind)
+
+
+class Case:
+    """One node: its type, inputs that vary, inputs that are constants (`None` leaves one out), and attributes."""
+
+    def __init__(self, op: str, *inputs: Any, outputs: int = 1, opset: int = 21, exact: bool = False, **attributes: Any):
+        self.op, self.inputs, self.outputs, self.opset = op, inputs, outputs, opset
+        self.exact, self.attributes = exact, attributes
+
+    def __repr__(self) -> str:
+        shapes = ",".join("x".join(map(str, x[0].shape)) if isinstance(x, tuple) else "c" for x in self.inputs)
+        words = ",".join(f"{key}={value}" for key, value in self.attributes.items())
+        return f"{self.op}({shapes}){words}"[:90]
+
+    def model(self) -> tuple[onnx.ModelProto, dict[str, Array]]:
+        names, values, constants = [], {}, []
+        for number, x in enumerate(self.inputs):
+            name = f"x{number}" if x is not None else ""
+            if isinstance(x, tuple):
+                values[name] = x[0]
+            elif x is not None:
+                constants.append(numpy_helper.from_array(np.asarray(x), name))
+            names.append(name)
+        results = [f"y{k}" for k in range(self.outputs)]
+        node = helper.make_node(self.op, names, results, name="layer", **self.attributes)
+        infos = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+            for name, value in values.items()
+        ]
+        empty = [onnx.ValueInfoProto(name=name) for name in results]
+        graph = helper.make_graph([node], "one", infos, empty, constants)
+        opsets = [helper.make_opsetid("", self.opset)]
+        proto = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+        wanted = Session(proto.SerializeToString(), "one").run(results, values)
+        del proto.graph.output[:]
+        for name, value in wanted.items():
+            kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+            proto.graph.output.append(helper.make_tensor_value_info(name, kind, value.shape))
+        return proto, values
+
+
+def agree(result: Array, wanted: Array) -> bool:
+    """2 ulp, 1e-6 relative, or 1e-6 of the largest number: sums of numbers of both signs are as exact as their terms."""
+    if wanted.dtype.kind != "f":
+        return np.array_equal(result, wanted)
+    largest = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
+    close = np.isclose(result, wanted, rtol=1e-6, atol=1e-6 * largest, equal_nan=True)
+    near = np.abs(result - wanted) <= 2 * np.spacing(np.abs(wanted))
+    return bool((close | near).all())
+
+
+def v(array: Array) -> tuple[Array]:
+    """An input that varies."""
+    return (array,)
+
+
+_UNARY = [
+    "Abs", "Neg", "Sign", "Ceil", "Floor", "Round", "Exp", "Sin", "Cos", "Tan", "Atan", "Sinh", "Cosh", "Tanh", "Asinh",
+    "Erf", "Relu", "LeakyRelu", "ThresholdedRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid", "HardSwish", "Softplus",
+    "Softsign", "Mish", "Reciprocal", "IsNaN", "IsInf", "Identity",
+]  # fmt: skip
+_ARITHMETIC = ["Add", "Sub", "Mul", "Div", "Min", "Max", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"]
+_REDUCE = ["Sum", "Mean", "Max", "Min", "L1", "L2", "SumSquare", "LogSumExp", "Prod"]
+
+CASES = [
+    *(Case(op, v(reals(3, 5, 7))) for op in _UNARY),
+    *(Case(op, v(reals(40, low=0.1, high=0.9))) for op in ("Log", "Sqrt", "Asin", "Acos", "Atanh")),
+    Case("Acosh", v(reals(9, low=1.1, high=5))),
+    Case("Gelu", v(reals(50))), Case("Gelu", v(reals(50)), approximate="tanh"),
+    Case("Shrink", v(reals(50)), lambd=0.7, bias=0.25), Case("LeakyRelu", v(reals(20)), alpha=0.3),
+    Case("Clip", v(reals(20)), np.float32(-1), np.float32(2)), Case("Clip", v(reals(20)), None, v(np.array(0.5, np.float32))),
+    Case("Clip", v(integers(20)), np.int64(-4), np.int64(70)),
+    *(Case(op, v(integers(4, 6, kind=np.int32))) for op in ("Abs", "Neg", "Sign", "Relu")),
+    Case("Not", v(integers(9, low=0, high=2, kind=np.bool_))), Case("BitwiseNot", v(integers(9, kind=np.int8))),
+    *(Case(op, v(reals(2, 3, 4)), v(reals(3, 1))) for op in _ARITHMETIC),
+    *(Case(op, v(reals(4)), v(reals(2, 3, 1))) for op in ("Add", "Div", "PRelu") if op != "PRelu"),
+    *(Case(op, v(integers(2, 3, 4)), v(integers(4, low=1))) for op in _ARITHMETIC),
+    *(Case(op, v(integers(2, 3, 4, kind=np.int32)), v(integers(3, 1, low=1, kind=np.int32))) for op in ("Add", "Mul", "Div")),
+    Case("PRelu", v(reals(2, 3, 4)), v(reals(3, 1))), Case("Pow", v(reals(9, low=0.1)), v(reals(9))),
+    Case("Pow", v(reals(9)), np.float32(2)), Case("Pow", v(reals(9)), np.int64(3)),
+    Case("Mod", v(integers(30)), v(integers(30, low=1, high=9))), Case("Mod", v(integers(30)), np.int64(-7)),
+    Case("Mod", v(reals(30)), v(reals(30, low=0.5)), fmod=1), Case("Mod", v(integers(30)), np.int64(-7), fmod=1),
+    Case("BitShift", v(integers(9, low=0, kind=np.uint8)), np.uint8(3), direction="LEFT"),
+    Case("BitShift", v(integers(9, low=0, kind=np.uint32)), np.uint32(2), direction="RIGHT"),
+    *(Case(op, v(integers(9, kind=np.int32)), v(integers(9, kind=np.int32))) for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")),
+    *(Case(op, v(reals(3, 4) > 0), v(reals(4) > 0)) for op in ("And", "Or", "Xor")),
+    Case("Max", v(reals(3, 4)), v(reals(4)), v(reals(3, 1))), Case("Mean", v(reals(3, 4)), v(reals(4))),
+    Case("Sum", v(reals(3, 4)), v(reals(4)), v(reals(1))),
+    Case("Where", v(reals(3, 1) > 0), v(reals(4)), v(reals(2, 3, 4))), Case("Where", v(reals(5) > 0), np.int64(3), v(integers(5))),
+    *(Case("Cast", v(reals(30, low=-90, high=90)), to=to) for to in (6, 7, 3, 9, 11, 5)),
+    Case("Cast", v(reals(30, low=0, high=200)), to=2), Case("Cast", v(integers(30)), to=1), Case("Cast", v(integers(30)), to=3),
+    Case("QuantizeLinear", v(reals(4, 6)), np.float32(0.03), np.uint8(7)),
+    Case("QuantizeLinear", v(reals(2, 3, 4)), reals(3, low=0.01, high=0.1), integers(3, low=-9, high=9, kind=np.int8), axis=1),
+    Case("DequantizeLinear", v(integers(2, 3, 4, kind=np.int8)), reals(3, low=0.01), integers(3, low=-9, high=9, kind=np.int8), axis=1),
+    Case("DequantizeLinear", v(integers(9, kind=np.int32)), np.float32(0.1)),
+    Case("Reshape", v(reals(2, 6)), np.array([3, -1])), Case("Flatten", v(reals(2, 3, 4)), axis=2),
+    Case("Squeeze", v(reals(2, 1, 3)), np.array([1])), Case("Unsqueeze", v(reals(2, 3)), np.array([0, 3])),
+    Case("Transpose", v(reals(2, 3, 4, 5)), perm=[0, 2, 3, 1]), Case("Transpose", v(integers(3, 4, kind=np.int8))),
+    Case("Slice", v(reals(5, 6, 7)), np.array([1, -1]), np.array([4, -7]), np.array([0, 2]), np.array([2, -2])),
+    Case("Split", v(reals(6, 5)), np.array([1, 3, 2]), outputs=3, axis=0), Case("Split", v(reals(4, 6)), outputs=2, axis=-1, num_outputs=2),
+    Case("Concat", v(reals(2, 3)), v(reals(2, 5)), reals(2, 1), axis=1), Case("Expand", v(reals(3, 1)), np.array([2, 3, 4])),
+    Case("Tile", v(reals(2, 3)), np.array([3, 2])), Case("DepthToSpace", v(reals(1, 8, 2, 3)), blocksize=2),
+    Case("DepthToSpace", v(reals(1, 8, 2, 3)), blocksize=2, mode="CRD"), Case("SpaceToDepth", v(reals(1, 2, 4, 6)), blocksize=2),
+    Case("Pad", v(reals(2, 3, 4)), np.array([0, 1, 2, 1, 0, 1]), np.float32(1.5)),
+    Case("Pad", v(reals(2, 5)), np.array([0, -1, 1, 2])), Case("Pad", v(integers(4)), np.array([2, 1]), np.int64(-3)),
+    *(Case("Pad", v(reals(4, 5)), np.array([1, 2, 3, 2]), mode=mode) for mode in ("edge", "reflect", "wrap")),
+    Case("Gather", v(reals(3, 4, 5)), v(integers(2, 3, low=-4, high=4)), axis=1), Case("Gather", v(reals(3, 4)), np.int64(1)),
+    Case("GatherElements", v(reals(3, 4)), v(integers(3, 2, low=-4, high=4)), axis=1),
+    Case("GatherND", v(reals(2, 3, 4)), v(integers(5, 2, low=0, high=2))), Case("GatherND", v(reals(2, 3, 4)), v(integers(2, 5, 1, low=0, high=3)), batch_dims=1),
+    *(Case("ScatterElements", v(reals(4, 5)), v(integers(2, 3, low=0, high=4)), v(reals(2, 3)), axis=0, reduction=how) for how in ("add", "mul", "max")),
+    Case("ScatterElements", v(reals(4, 5)), np.array([[0, 1, 2], [3, 0, 1]]), v(reals(2, 3)), axis=0),
+    Case("ScatterND", v(reals(4, 5)), np.array([[1], [3]]), v(reals(2, 5))), Case("ScatterND", v(reals(4, 5)), v(integers(6, 2, low=0, high=4)), v(reals(6)), reduction="add"),
+    Case("OneHot", v(integers(3, 4, low=-5, high=5)), np.int64(5), np.array([2.0, 7.0], np.float32), axis=1),
+    Case("Trilu", v(reals(4, 5)), np.int64(1)), Case("Trilu", v(reals(2, 4, 4)), upper=0),
+    Case("Shape", v(reals(2, 3))), Case("ConstantOfShape", np.array([2, 3])), Case("Range", np.int64(2), np.int64(11), np.int64(3)),
+    *(Case(f"Reduce{how}", v(reals(3, 4, 5)), np.array([0, 2])) for how in _REDUCE),
+    Case("ReduceLogSum", v(reals(3, 4, low=0.1)), np.array([1]), keepdims=0), Case("ReduceSum", v(integers(3, 4)), np.array([-1]), keepdims=0),
+    Case("ReduceMax", v(integers(3, 4, kind=np.int8))), Case("ReduceMean", v(reals(2, 3)), keepdims=0),
+    *(Case(op, v(reals(3, 4, 5)), axis=1) for op in ("ArgMax", "ArgMin", "Softmax", "LogSoftmax", "Hardmax", "LpNormalization")),
+    Case("ArgMax", v(integers(3, 9, low=0, high=3)), axis=1, keepdims=0, select_last_index=1), Case("LpNormalization", v(reals(3, 4)), p=1),
+    Case("LayerNormalization", v(reals(2, 3, 8)), reals(8), reals(8)), Case("LayerNormalization", v(reals(2, 3, 8)), reals(3, 8), axis=1),
+    Case("InstanceNormalization", v(reals(2, 3, 4, 5)), reals(3), reals(3)), Case("GroupNormalization", v(reals(2, 6, 4)), reals(6), reals(6), num_groups=3),
+    Case("BatchNormalization", v(reals(2, 3, 4)), reals(3), reals(3), reals(3), reals(3, low=0.5)), Case("LRN", v(reals(1, 7, 3, 3)), size=3, alpha=0.1),
+    Case("CumSum", v(reals(3, 5)), np.int64(1)), Case("CumSum", v(integers(3, 5)), np.int64(0), exclusive=1, reverse=1),
+    Case("TopK", v(reals(3, 9)), np.array([4]), outputs=2), Case("TopK", v(integers(9, 4, low=0, high=5)), np.array([3]), outputs=2, axis=0, largest=0),
+    Case("Conv", v(reals(2, 4, 7, 8)), reals(6, 2, 3, 3), reals(6), group=2, pads=[1, 0, 1, 2], strides=[2, 1]),
+    Case("Conv", v(reals(1, 3, 70)), reals(4, 3, 5), strides=[3], auto_pad="SAME_UPPER"), Case("Conv", v(reals(1, 3, 70)), reals(4, 3, 5), dilations=[2], pads=[3, 1]), Case("Conv", v(reals(1, 2, 4, 5, 6)), reals(3, 2, 2, 3, 3)),
+    Case("Conv", v(reals(1, 3, 5, 5)), v(reals(2, 3, 3, 3)), auto_pad="SAME_LOWER", strides=[2, 2]),
+    Case("ConvInteger", v(integers(1, 2, 5, 5, low=0, kind=np.uint8)), integers(3, 2, 3, 3, low=0, kind=np.uint8), np.uint8(3), np.uint8(9)),
+    Case("ConvTranspose", v(reals(1, 4, 3, 5)), reals(4, 3, 3, 3), reals(3), strides=[2, 2], pads=[1, 1, 0, 1], output_padding=[1, 0]),
+    Case("ConvTranspose", v(reals(1, 4, 6)), reals(4, 2, 4), group=2, strides=[2], auto_pad="SAME_UPPER"),
+    Case("ConvTranspose", v(reals(1, 2, 4, 4)), reals(2, 3, 3, 3), strides=[2, 2], output_shape=[8, 8]),
+    Case("MatMul", v(reals(2, 1, 3, 4)), v(reals(5, 4, 70))), Case("MatMul", v(reals(4)), v(reals(2, 4, 3))), Case("MatMul", v(reals(3, 4)), reals(4)),
+    Case("MatMul", v(reals(4)), v(reals(4))), Case("MatMul", v(integers(3, 4, kind=np.int32)), v(integers(4, 5, kind=np.int32))),
+    Case("MatMulInteger", v(integers(3, 4, low=0, kind=np.uint8)), integers(4, 5, kind=np.int8), np.uint8(5), np.int8(-3)),
+    Case("Gemm", v(reals(3, 4)), v(reals(5, 4)), reals(5), transB=1, alpha=0.5, beta=2.0), Case("Gemm", v(reals(4, 3)), reals(4, 5), transA=1),
+    Case("MaxPool", v(reals(2, 3, 7, 8)), kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1]), Case("MaxPool", v(integers(1, 2, 6, 6, kind=np.int8)), kernel_shape=[2, 2]),
+    Case("MaxPool", v(reals(1, 2, 9)), kernel_shape=[2], dilations=[3], ceil_mode=1, strides=[2]),
+    Case("AveragePool", v(reals(2, 3, 7, 8)), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]), Case("GlobalMaxPool", v(reals(2, 3, 4, 5))),
+    Case("AveragePool", v(reals(2, 3, 7, 8)), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], count_include_pad=1), Case("GlobalAveragePool", v(reals(2, 3, 4, 5))),
+    Case("AveragePool", v(reals(1, 2, 8)), kernel_shape=[3], strides=[3], ceil_mode=1), Case("LpPool", v(reals(1, 2, 6, 6)), kernel_shape=[2, 2], p=3),
+    *(Case("Resize", v(reals(1, 2, 4, 5)), None, None, np.array([1, 2, 9, 7]), mode=mode, coordinate_transformation_mode=place)
+      for mode in ("nearest", "linear", "cubic") for place in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")),
+    *(Case("Resize", v(reals(1, 1, 6, 6)), None, np.array([1, 1, 0.6, 1.7], np.float32), mode="nearest", nearest_mode=how) for how in ("floor", "ceil", "round_prefer_ceil")),
+    Case("Resize", v(reals(1, 1, 6, 6)), None, np.array([1, 1, 2, 2], np.float32), mode="cubic", exclude_outside=1), Case("Resize", v(integers(1, 2, 3, 3, kind=np.int8)), None, np.array([1, 1, 2, 2], np.float32), mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+    *(Case("GridSample", v(reals(1, 2, 5, 6)), v(reals(1, 4, 4, 2, low=-1.3, high=1.3)), mode=mode, padding_mode=outside, align_corners=corners)
+      for mode, outside, corners in (("linear", "zeros", 0), ("linear", "border", 1), ("nearest", "reflection", 0), ("cubic", "zeros", 1), ("linear", "reflection", 1))),
+    Case("LSTM", v(reals(5, 2, 3)), reals(1, 16, 3), reals(1, 16, 4), reals(1, 32), None, v(reals(1, 2, 4)), v(reals(1, 2, 4)), outputs=3, hidden_size=4),
+    Case("LSTM", v(reals(5, 2, 3)), reals(2, 16, 3), reals(2, 16, 4), reals(2, 32), np.array([5, 3], np.int32), outputs=3, hidden_size=4, direction="bidirectional"),
+    Case("LSTM", v(reals(5, 2, 3)), reals(1, 16, 3), reals(1, 16, 4), None, None, None, None, reals(1, 12), hidden_size=4, direction="reverse"),
+    Case("GRU", v(reals(5, 2, 3)), reals(1, 12, 3), reals(1, 12, 4), reals(1, 24), outputs=2, hidden_size=4), Case("RNN", v(reals(5, 2, 3)), reals(1, 4, 3), reals(1, 4, 4), reals(1, 8), outputs=2, hidden_size=4),
+    Case("GRU", v(reals(5, 2, 3)), reals(2, 12, 3), reals(2, 12, 4), reals(2, 24), outputs=2, hidden_size=4, linear_before_reset=1, direction="bidirectional"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=repr)
+def test_an_operator_agrees_with_onnx_runtime(case: Case) -> None:
+    proto, values = case.model()
+    model = cpu_model(proto)
+    (subgraph,) = model.subgraphs
+    assert isinstance(subgraph, CpuSubgraph) and refusal_of(subgraph.host) == ""
+    wanted = Session(subgraph.model, "one").run(model.outputs, values)
+    results = {name: np.empty_like(value) for name, value in wanted.items()}
+    assert run_in_c(file_of(model), values, results) == ""
+    for name, value in wanted.items():
+        assert agree(results[name], value), np.abs(results[name].astype(np.float64) - value).max()
