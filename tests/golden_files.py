@@ -202,6 +202,7 @@ FILES: dict[str, tuple[versions.Format, Callable[[Path], None]]] = {
     "program-v{}.npu": (versions.NPU_FILE, _program),
     "entries-v{}.npu": (versions.NPU_FILE, _entries),
     "results-of-program-v{}.npz": (versions.NPU_FILE, _results),
+    "host-operators-v{}.npu": (versions.HOST_SECTION, _program),
     "schedule-v{}.yaml": (versions.SCHEDULE_FILE, _schedule),
     "schedule-listing-v{}.txt": (versions.SCHEDULE_LISTING, _listing),
     "cache-schedule-v{}.json": (versions.SCHEDULE_CACHE, _cache_entry),

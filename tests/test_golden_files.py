@@ -37,6 +37,7 @@ from npuc.schedule.listing import load_listing
 from npuc.schedule.schedule_file import ScheduleFile, resolve
 from npuc.target import Target, load_target
 from npuc.tensors import TensorFile, write_npz
+from support.programs.host_models import run_in_c
 
 VERSION_ATTRIBUTE = ", top.version = 1 : i64"
 FINGERPRINT = "0xef41ba0883e0ecb2"
@@ -91,6 +92,14 @@ def test_a_compiled_model_gives_the_stored_integers(path: Path) -> None:
         else:
             np.testing.assert_array_equal(array, stored[name])
     assert {"image", "stem"} <= {tensor.name for tensor in read_debug_info(model).tensors}
+
+
+@golden("host-operators-v*.npu")
+def test_c_runs_what_the_cpu_runs(path: Path) -> None:
+    outputs = {"scores": np.empty((1, 4), np.float32)}
+    assert run_in_c(path.read_bytes(), {"image": golden_files.image()}, outputs) == ""
+    wanted = golden_files.results(load_compiled(path))["scores"]
+    np.testing.assert_allclose(outputs["scores"], wanted, rtol=1e-6)
 
 
 @golden("entries-v*.npu")

@@ -75,6 +75,7 @@ _AGAIN = "compile the model again with this one"
 NPU_FILE = FormatVersion("compiled model", 2, "`version` of `.npu.header`", oldest=2, remedy=_AGAIN)
 PROGRAM_TEXT = FormatVersion("program", 1, "`top.version` of the module, 1 if absent")
 DEBUG_SECTION = FormatVersion("section .npu.debug", 1, "`version` of its JSON", remedy=_AGAIN)
+HOST_SECTION = FormatVersion("section .npu.host", 1, "`version` of its header", remedy=_AGAIN)
 TARGET_FILE = FormatVersion("target", 1, "`version:`, 1 if absent")
 QUANTIZATION_CONFIG = FormatVersion("quantization configuration", 1, "`version:`, 1 if absent")
 SCHEDULE_FILE = FormatVersion("schedule", 1, "`version:`, 1 if absent")
@@ -90,6 +91,7 @@ FORMATS = (
     PROGRAM_TEXT,
     NPU_FILE,
     DEBUG_SECTION,
+    HOST_SECTION,
     TARGET_FILE,
     QUANTIZATION_CONFIG,
     SCHEDULE_FILE,

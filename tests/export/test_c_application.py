@@ -15,13 +15,14 @@ from c_proof import VARIANTS, Workshop
 from npuc.calib.compiled import interface_of
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import CompileOptions
+from npuc.codegen.host_ops.builder import refused
 from npuc.deploy.c import export_c
 from npuc.errors import ExportError, InputDataError, OutputError
 from npuc.frontend.options import ImportOptions
 from npuc.images.loading import load_image
 from npuc.program.combine import combine
 from npuc.program.file import compiled_bytes, load_compiled, save_compiled, sign_compiled
-from npuc.program.model import CompiledModel
+from npuc.program.model import CompiledModel, CpuSubgraph
 from npuc.sim import Simulator
 from npuc.target import Target
 from support.programs.c_applications import (
@@ -51,6 +52,13 @@ def exported(model: CompiledModel, folder: Path, *, standalone: bool = False) ->
 @pytest.fixture(scope="module")
 def digits(root: Path) -> CompiledModel:
     return compiled(root / "examples/digits.onnx")
+
+
+@pytest.fixture(scope="module")
+def on_cpu(root: Path) -> CompiledModel:
+    """The digits with a layer in the middle on the CPU."""
+    options = CompileOptions(devices={"pool": "cpu"}, island_threshold=0)
+    return compiled(root / "examples/digits.onnx", compile_options=options)
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +131,15 @@ def test_an_image_has_pythons_bits(application: Path, images: CompiledModel, tmp
     assert (tmp_path / "out.bin").read_bytes() == outputs_of(images, {"image": tensor})
 
 
+def test_layers_on_the_cpu_run_too(checked: Path, on_cpu: CompiledModel, tmp_path: Path) -> None:
+    save_compiled(on_cpu, tmp_path / "cpu.npu")
+    inputs = random_inputs(interface_of(on_cpu))
+    inputs["image"].tofile(tmp_path / "x.bin")
+    status, said = run(checked, "-m", tmp_path / "cpu.npu", "-o", tmp_path / "y.bin", tmp_path / "x.bin")
+    assert status == 0, said
+    assert (tmp_path / "y.bin").read_bytes() == Simulator(on_cpu).run(inputs)["logits"].tobytes()
+
+
 def test_wrong_bits_are_noticed(checked: Path, tmp_path: Path) -> None:
     shutil.copytree(checked / "sample", tmp_path / "sample")
     expected = bytearray((tmp_path / "sample/output0.bin").read_bytes())
@@ -132,25 +149,32 @@ def test_wrong_bits_are_noticed(checked: Path, tmp_path: Path) -> None:
     assert status == 1 and "'logits' does not have the expected bits" in said
 
 
-def test_errors_are_said_in_words(checked: Path, root: Path, tmp_path: Path) -> None:
+def test_errors_are_said_in_words(checked: Path, on_cpu: CompiledModel, tmp_path: Path) -> None:
     whole = (checked / "model.npu").read_bytes()
     (tmp_path / "half.npu").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "empty.npu").write_bytes(b"")
     (tmp_path / "short.bin").write_bytes(bytes(255))
     (tmp_path / "long.bin").write_bytes(bytes(257))
     (tmp_path / "x.pgm").write_bytes(b"P5 8 8 255\n" + bytes(64))
-    on_cpu = compiled(
-        root / "examples/digits.onnx",
-        compile_options=CompileOptions(devices={"pool": "cpu"}, island_threshold=0),
-    )
-    save_compiled(on_cpu, tmp_path / "cpu.npu")
+    (number,) = (k for k, part in enumerate(on_cpu.subgraphs) if isinstance(part, CpuSubgraph))
+    for name, host in (
+        ("old", b""),
+        ("cpu", refused("Loop of the layer 'pool': C has no such operator").encoded()),
+    ):
+        parts = list(on_cpu.subgraphs)
+        parts[number] = replace(parts[number], host=host)
+        save_compiled(replace(on_cpu, subgraphs=tuple(parts)), tmp_path / f"{name}.npu")
     for arguments, words in [
         (["-m", "missing.npu", "sample"], "cannot be opened: No such file"),
         (["-m", tmp_path / "half.npu", "sample"], "not a sound .npu file"),
         (["-m", tmp_path / "empty.npu", "sample"], "is empty"),
         (
+            ["-m", tmp_path / "old.npu", "sample"],
+            "it was compiled by an older npuc. Compile the network again",
+        ),
+        (
             ["-m", tmp_path / "cpu.npu", "sample"],
-            "computes 'pool', runs on the CPU in ONNX Runtime, and this runtime has none",
+            "and this runtime cannot: Loop of the layer 'pool': C has no such",
         ),
         ([tmp_path / "short.bin"], "does not have the size of the tensor 'image', 256 bytes"),
         ([tmp_path / "long.bin"], "does not have the size of the tensor 'image', 256 bytes"),
@@ -164,9 +188,10 @@ def test_errors_are_said_in_words(checked: Path, root: Path, tmp_path: Path) -> 
     ]:
         status, said = run(checked, *arguments)
         assert status == 2 and words in said, (arguments, said)
-    with pytest.raises(ExportError, match="'pool'"):
-        export_c(on_cpu, b"", tmp_path / "cpu")
-    assert not (tmp_path / "cpu").exists()
+    for name, words in (("old", "an older npuc compiled it"), ("cpu", "Loop of the layer 'pool'")):
+        with pytest.raises(ExportError, match=words):
+            export_c(load_compiled(tmp_path / f"{name}.npu"), b"", tmp_path / "app")
+        assert not (tmp_path / "app").exists()
 
 
 def test_damaged_weights_never_run(checked: Path, digits: CompiledModel, tmp_path: Path) -> None:
@@ -343,7 +368,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     return Workshop(tmp_path_factory.mktemp("objects"))
 
 
-@pytest.mark.parametrize("which", ["digits", "images", "compressed"])
+@pytest.mark.parametrize("which", ["digits", "images", "compressed", "on_cpu"])
 def test_the_standalone_form_calls_no_allocator(
     which: str, workshop: Workshop, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def pages(folder: Path = Path("docs")) -> dict[str, str]:
         "isa.md": isa_page,
         "frameworks.md": _frameworks,
         "formats.md": _formats,
+        "host-ops.md": _host_ops,
     }
     texts = {name: "\n".join([_MARK, "", *make()]).rstrip() + "\n" for name, make in makers.items()}
     written = folder / "architecture.md"
@@ -195,6 +196,33 @@ def _formats() -> Iterator[str]:
     yield "| format | oldest | newest | stated in |\n|---|---|---|---|"
     for format_version in FORMATS:
         yield f"| {format_version.name} | {format_version.oldest} | {format_version.version} | {format_version.place} |"
+
+
+def _host_ops() -> Iterator[str]:
+    from npuc.codegen.host_ops import RULES
+    from npuc.program.host_ops import HOST_KINDS, HOST_OPERATORS
+
+    yield "# Host operators\n"
+    yield "What a target cannot run, the CPU does. In Python that is ONNX Runtime; C programs (`npu.h`, `npuc export c`) have"
+    yield "operators of their own, in portable C11 and without an allocator. The compiler writes each CPU subgraph in them"
+    yield "(`.npu.host.S` of [the file](file-format.md)), with all shapes, constants and addresses, and C only computes.\n"
+    yield "Results are those of ONNX Runtime within 2 ulp or 1e-6: sums of reals are in double precision, integers wrap as they"
+    yield "do there. `tests/codegen/test_host_operators.py` compares every operator with it.\n"
+    yield "## ONNX ops that C runs\n"
+    yield ", ".join(f"`{name}`" for name in sorted(RULES)) + ".\n"
+    yield "Element types are float32, float64, bool, and integers of 8 to 64 bits. A rule refuses what its operator does not"
+    yield "cover, such as scales of blocks or a size that depends on the data; only `NonMaxSuppression` and what follows it on"
+    yield "its first axis may have such a size. A subgraph with any other op, `Loop`, `Scan`, `If`, `Einsum`, `NonZero` and custom"
+    yield "ops among them, is refused by `npuc export c` (E801) and by `npu_load` (`NPU_UNSUPPORTED`), with the op, its layer and"
+    yield "the reason. The levers: cut the network before that layer (`npuc import --outputs`), or bring it to the NPU"
+    yield "(`npuc inspect` says what would).\n"
+    yield "## Operators\n"
+    yield "| code | operator | operands | numbers | |\n|---|---|---|---|---|"
+    for code, operator in enumerate(HOST_OPERATORS):
+        yield f"| {code} | `{operator.name}` | {operator.operands} | {operator.numbers} | {operator.doc} |"
+    yield "\nKinds, by code:\n"
+    for name, kinds in HOST_KINDS.items():
+        yield f"- `{name}`: {', '.join(kinds)}"
 
 
 def _commands() -> Iterator[str]:

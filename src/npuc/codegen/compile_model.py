@@ -393,6 +393,8 @@ def _cpu(
         tuple(places[value].name for value in part.inputs),
         tuple(places[value].name for value in part.outputs),
         {name: reasons[name] for name in names if name in reasons},
-        host_section(model, [places[value] for value in part.inputs], [places[value] for value in part.outputs]),
+        host_section(
+            model, [places[value] for value in part.inputs], [places[value] for value in part.outputs]
+        ),
     )
     return subgraph, called

@@ -304,9 +304,7 @@ class Reader:
             model = streams[number][0].tobytes()
             if not ports.outputs:
                 raise ValueError(f"subgraph {number} runs on the CPU and has no outputs")
-            subgraphs.append(
-                CpuSubgraph(title, model, ports.inputs, ports.outputs, why, self._host(number))
-            )
+            subgraphs.append(CpuSubgraph(title, model, ports.inputs, ports.outputs, why, self._host(number)))
         return tuple(subgraphs)
 
     def _host(self, subgraph: int) -> bytes:

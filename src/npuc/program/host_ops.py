@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuc.arrays import Array
+from npuc.format_versions import HOST_SECTION
 from npuc.program.isa import Field
 from npuc.program.layout import ALIGNMENT, MOST_AXES
 from npuc.program.records import Record
 
-VERSION = 1
+VERSION = HOST_SECTION.version
 """Of the section; a reader of an older version refuses a later one."""
 NONE = 0xFFFFFFFF
 """In place of an operand that is left out."""
@@ -135,7 +135,9 @@ TENSOR = Record(
         Field("size", "u8", "bytes"),
         Field("shape", "u4", "at most: the first axis may be shorter", MOST_AXES),
         Field(
-            "rows", "u4", "NPUC_HOST_NONE, or the tensor whose first element (i64) is the length of the first axis"
+            "rows",
+            "u4",
+            "NPUC_HOST_NONE, or the tensor whose first element (i64) is the length of the first axis",
         ),
         Field("reserved", "u4", "0"),
     ),
@@ -182,13 +184,19 @@ class HostSection:
             ]
         )  # fmt: skip
         axes = [0] * MOST_AXES
-        tensors = TENSOR.make(
-            [(*row[:5], [*row[5], *axes][:MOST_AXES], row[6], 0) for row in self.tensors]
-        )
+        tensors = TENSOR.make([(*row[:5], [*row[5], *axes][:MOST_AXES], row[6], 0) for row in self.tensors])
         nodes = NODE.make([(*row[:3], 0, *row[3:]) for row in self.nodes])
         operands = np.array(self.operands, "<u4").tobytes()
-        parts = [header, tensors, nodes, operands + bytes(-len(operands) % 8), np.array(self.numbers, "<i8"), strings]
-        front = b"".join(part if isinstance(part, bytes) else part.tobytes() for part in parts)
+        front = b"".join(
+            [
+                header.tobytes(),
+                tensors.tobytes(),
+                nodes.tobytes(),
+                operands + bytes(-len(operands) % 8),
+                np.array(self.numbers, "<i8").tobytes(),
+                strings,
+            ]
+        )
         return front + bytes(-len(front) % ALIGNMENT) + self.constants
 
 
@@ -247,7 +255,9 @@ def host_header() -> str:
 
 
 def _enum(name: str, values: tuple[str, ...] | list[str]) -> list[str]:
-    members = [f"    NPUC_HOST_{name.upper()}_{value.upper()} = {number}," for number, value in enumerate(values)]
+    members = [
+        f"    NPUC_HOST_{name.upper()}_{value.upper()} = {number}," for number, value in enumerate(values)
+    ]
     return [
         f"typedef enum npuc_host_{name}_kind {{",
         *members,
@@ -255,8 +265,3 @@ def _enum(name: str, values: tuple[str, ...] | list[str]) -> list[str]:
         f"}} npuc_host_{name}_kind;",
         "",
     ]
-
-
-def view_of(section: bytes) -> Array:
-    """The bytes as an array, for a file."""
-    return np.frombuffer(section, np.uint8)

@@ -106,8 +106,8 @@ class Builder:
         self, dtype: str, shape: Sequence[int], rows: HostTensor | None = None, least_rows: int = 0
     ) -> HostTensor:
         """A new tensor in between."""
-        made = HostTensor(dtype, tuple(shape), None, None, rows, least_rows)
-        return replace(made, storage=Storage(made.size))
+        tensor = HostTensor(dtype, tuple(shape), None, None, rows, least_rows)
+        return replace(tensor, storage=Storage(tensor.size))
 
     def like(self, x: HostTensor, dtype: str = "") -> HostTensor:
         """A new tensor of the shape of another."""
@@ -164,7 +164,15 @@ class Builder:
         if len(axes) > MOST_AXES:
             raise ValueError(f"a copy over {len(axes)} axes")
         columns = zip(*axes, strict=True)
-        self.add("copy", [x], [y], len(axes), x_first, y_first, *(number for column in columns for number in column))
+        self.add(
+            "copy",
+            [x],
+            [y],
+            len(axes),
+            x_first,
+            y_first,
+            *(number for column in columns for number in column),
+        )
 
     def _stored(self, x: HostTensor | None) -> HostTensor | None:
         """A constant that an operator reads gets a place."""
@@ -248,7 +256,13 @@ class Builder:
             count = NONE if x.rows is None else number_of(self._stored(x.rows))
             rows.append((code, len(x.shape), place, x.storage.number, x.size, x.shape, count))
         return HostSection(
-            tuple(rows), tuple(nodes), tuple(operands), tuple(numbers), bytes(strings), bytes(constants), arena
+            tuple(rows),
+            tuple(nodes),
+            tuple(operands),
+            tuple(numbers),
+            bytes(strings),
+            bytes(constants),
+            arena,
         )
 
     @staticmethod

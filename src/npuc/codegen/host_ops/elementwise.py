@@ -72,7 +72,9 @@ def _plain(name: str, node: Node, build: Builder) -> None:
 
 def _with_parameters(name: str, defaults: tuple[tuple[str, float], ...], node: Node, build: Builder) -> None:
     x = node.input(0)
-    unary(build, name, x, node.output_like(x), *(float(node.attribute(key, value)) for key, value in defaults))
+    unary(
+        build, name, x, node.output_like(x), *(float(node.attribute(key, value)) for key, value in defaults)
+    )
 
 
 def _binary(name: str, node: Node, build: Builder) -> None:

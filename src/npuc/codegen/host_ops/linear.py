@@ -105,7 +105,12 @@ def deconvolution(node: Node, build: Builder) -> None:
 
 
 def _matmul(
-    build: Builder, a: HostTensor, b: HostTensor, y: HostTensor, turned: tuple[int, int] = (0, 0), factor: float = 1.0
+    build: Builder,
+    a: HostTensor,
+    b: HostTensor,
+    y: HostTensor,
+    turned: tuple[int, int] = (0, 0),
+    factor: float = 1.0,
 ) -> HostTensor:
     build.add("matmul", [a, b], [y], *turned, real(factor))
     return y
@@ -136,7 +141,11 @@ def integer_matmul(node: Node, build: Builder) -> None:
     """Of integers in 32 bits, without their zero points."""
     for index in (2, 3):
         zero = node.given(index)
-        if zero is not None and zero.shape not in ((), (1,)) and (index == 2 or len(node.static(1).shape) != 2):
+        if (
+            zero is not None
+            and zero.shape not in ((), (1,))
+            and (index == 2 or len(node.static(1).shape) != 2)
+        ):
             raise NoHostOperator("it has a zero point for each row")
     _products(node, build, _centred(node, build, 0, 2), _centred(node, build, 1, 3))
 
@@ -198,13 +207,14 @@ def _source_places(n_in: int, n_out: int, scale: float, mode: str) -> Array:
 
 
 def _nearest(places: Array, how: str, n_in: int) -> Array:
-    rounded = {
-        "round_prefer_floor": lambda v: np.ceil(v - np.float32(0.5)),
-        "round_prefer_ceil": lambda v: np.floor(v + np.float32(0.5)),
-        "floor": np.floor,
-        "ceil": np.ceil,
-    }[how](places)
-    return np.clip(rounded, 0, n_in - 1).astype(np.int64)
+    half = np.float32(0.5)
+    if how == "round_prefer_floor":
+        rounded = np.ceil(places - half)
+    elif how == "round_prefer_ceil":
+        rounded = np.floor(places + half)
+    else:
+        rounded = np.ceil(places) if how == "ceil" else np.floor(places)
+    return np.asarray(np.clip(rounded, 0, n_in - 1).astype(np.int64))
 
 
 def _linear(places: Array, n_in: int) -> tuple[Array, Array]:
@@ -234,8 +244,9 @@ def _cubic(places: Array, n_in: int, a: float, exclude_outside: bool) -> tuple[A
 def resize(node: Node, build: Builder) -> None:
     """One axis after the other: slices by number, or weighted sums of them."""
     x, shape = node.static(0), node.shape()
-    mode, coordinates = node.attribute("mode", "nearest"), node.attribute(
-        "coordinate_transformation_mode", "half_pixel"
+    mode, coordinates = (
+        node.attribute("mode", "nearest"),
+        node.attribute("coordinate_transformation_mode", "half_pixel"),
     )
     if node.attribute("antialias", 0):
         raise NoHostOperator("C has no antialiasing")
@@ -260,7 +271,12 @@ def resize(node: Node, build: Builder) -> None:
             numbers, weights = (
                 _linear(places, length)
                 if mode == "linear"
-                else _cubic(places, length, node.attribute("cubic_coeff_a", -0.75), bool(node.attribute("exclude_outside", 0)))
+                else _cubic(
+                    places,
+                    length,
+                    node.attribute("cubic_coeff_a", -0.75),
+                    bool(node.attribute("exclude_outside", 0)),
+                )
             )
             operands = [x, build.constant(numbers.astype(np.int32)), build.constant(weights)]
             build.add("resample", operands, [y], axis)
@@ -275,9 +291,13 @@ def grid_sample(node: Node, build: Builder) -> None:
     _require(x, "f32")
     if len(x.shape) != 4:
         raise NoHostOperator("C has it for images, not for volumes")
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(node.attribute("mode", "linear"), node.attribute("mode", "linear"))
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
+        node.attribute("mode", "linear"), node.attribute("mode", "linear")
+    )
     numbers = (kind("grid", mode), kind("outside", node.attribute("padding_mode", "zeros")))
-    build.add("grid_sample", [x, node.static(1)], [node.output()], *numbers, node.attribute("align_corners", 0))
+    build.add(
+        "grid_sample", [x, node.static(1)], [node.output()], *numbers, node.attribute("align_corners", 0)
+    )
 
 
 # ---- recurrent layers ----
@@ -302,7 +322,10 @@ def recurrent(node: Node, build: Builder) -> None:
     hidden = node.attribute("hidden_size") or node.static(2).shape[-1]
     raw = node.attribute("activations") or _DEFAULTS[name] * directions
     names = [value.decode() if isinstance(value, bytes) else value for value in raw]
-    alphas, betas = iter(node.attribute("activation_alpha") or ()), iter(node.attribute("activation_beta") or ())
+    alphas, betas = (
+        iter(node.attribute("activation_alpha") or ()),
+        iter(node.attribute("activation_beta") or ()),
+    )
     numbers: list[int] = []
     for start in range(0, len(names), len(names) // directions):
         own = names[start : start + len(names) // directions]

@@ -51,7 +51,9 @@ def _lower(proto: ModelProto, inputs: Sequence[Tensor], outputs: Sequence[Tensor
     return build
 
 
-def _apply(node: NodeProto, values: dict[str, HostTensor], types: Mapping[str, _Type], build: Builder) -> None:
+def _apply(
+    node: NodeProto, values: dict[str, HostTensor], types: Mapping[str, _Type], build: Builder
+) -> None:
     rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     if rule is None:
         raise NoHostOperator("C has no such operator")
@@ -60,12 +62,12 @@ def _apply(node: NodeProto, values: dict[str, HostTensor], types: Mapping[str, _
         if name and name not in values:
             raise NoHostOperator(f"'{name}' has an element type or a size that C has not")
         operands.append(values[name] if name else None)
-    made = Node(node, operands, [types.get(name, ("", None)) for name in node.output], build, {})
+    applied = Node(node, operands, [types.get(name, ("", None)) for name in node.output], build, {})
     for index, name in enumerate(node.output):
-        if name and made.types[index][0] not in DTYPES.values():
+        if name and applied.types[index][0] not in DTYPES.values():
             raise NoHostOperator("C does not compute with the element type of its result")
-    rule(made, build)
-    for index, value in made.results.items():
+    rule(applied, build)
+    for index, value in applied.results.items():
         if len(value.shape) > MOST_AXES:
             raise NoHostOperator(f"its result has more than {MOST_AXES} axes")
         if index < len(node.output) and node.output[index]:

@@ -61,7 +61,7 @@ def slices(node: Node, build: Builder) -> None:
     for start, end, raw, step in zip(starts, ends, axes, steps, strict=True):
         axis = axis_of(raw, len(x.shape))
         if axis == 0 and rows is not None:
-            if not (0 == start and step == 1 and 0 < end <= least):
+            if not (start == 0 and step == 1 and 0 < end <= least):
                 raise NoHostOperator("it slices an axis whose length depends on the data")
             rows = None
         picked = range(*slice(start, end, step).indices(x.shape[axis]))
@@ -121,7 +121,9 @@ def expand(node: Node, build: Builder) -> None:
     """Axes of length 1 repeated."""
     x, y = node.static(0), node.output()
     shape = (1,) * (len(y.shape) - len(x.shape)) + x.shape
-    strides = [0 if size == 1 else stride for size, stride in zip(shape, build.view(x, shape).strides, strict=True)]
+    strides = [
+        0 if size == 1 else stride for size, stride in zip(shape, build.view(x, shape).strides, strict=True)
+    ]
     build.copy(x, y, y.shape, strides, y.strides)
 
 
@@ -186,7 +188,9 @@ def pad(node: Node, build: Builder) -> None:
     value = node.constant_or(2, node.attribute("value", 0.0))
     filled(build, y, np.asarray(value).reshape(()))
     low = [max(0, -p) for p in before]
-    sizes = [min(xs - skip, ys - max(0, p)) for xs, ys, skip, p in zip(x.shape, y.shape, low, before, strict=True)]
+    sizes = [
+        min(xs - skip, ys - max(0, p)) for xs, ys, skip, p in zip(x.shape, y.shape, low, before, strict=True)
+    ]
     if min(sizes) > 0:
         source = sum(skip * stride for skip, stride in zip(low, x.strides, strict=True))
         result = sum(max(0, p) * stride for p, stride in zip(before, y.strides, strict=True))
@@ -210,7 +214,12 @@ def gather(node: Node, build: Builder) -> None:
 def gather_elements(node: Node, build: Builder) -> None:
     """An element for each place on an axis."""
     x = node.static(0)
-    build.add("gather_elements", [x, node.static(1)], [node.output()], axis_of(node.attribute("axis", 0), len(x.shape)))
+    build.add(
+        "gather_elements",
+        [x, node.static(1)],
+        [node.output()],
+        axis_of(node.attribute("axis", 0), len(x.shape)),
+    )
 
 
 @host_rule("GatherND")
@@ -234,7 +243,9 @@ def scatter(node: Node, build: Builder) -> None:
     if node.proto.op_type == "ScatterND":
         build.add("scatter_nd", operands, [node.output()], operands[1].shape[-1], how)
     else:
-        build.add("scatter_elements", operands, [node.output()], axis_of(node.attribute("axis", 0), rank), how)
+        build.add(
+            "scatter_elements", operands, [node.output()], axis_of(node.attribute("axis", 0), rank), how
+        )
 
 
 @host_rule("OneHot")
@@ -253,7 +264,7 @@ def one_hot(node: Node, build: Builder) -> None:
         binary(build, "equal", places, build.constant(numbers.astype(kind_of)), build.tensor("i1", y.shape))
         for numbers in (classes, classes - depth)
     ]
-    hit = binary(build, "or", *hits, build.tensor("i1", y.shape))
+    hit = binary(build, "or", hits[0], hits[1], build.tensor("i1", y.shape))
     off, on = (build.constant(value.reshape(1)) for value in values)
     build.add("select", [hit, on, off], [y])
 
@@ -309,5 +320,5 @@ def constant_of_shape(node: Node, build: Builder) -> None:
 @host_rule("Range")
 def number_range(node: Node, build: Builder) -> None:
     """Numbers that are known when the network is compiled."""
-    start, limit, step = (node.constant(k).reshape(()) for k in range(3))
-    node.bind(build.constant(np.arange(start, limit, step, dtype=numpy_type(node.dtype()))))
+    start, limit, step = (node.constant(k).reshape(()).item() for k in range(3))
+    node.bind(build.constant(np.arange(start, limit, step).astype(numpy_type(node.dtype()))))

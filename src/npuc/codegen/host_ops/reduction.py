@@ -147,5 +147,10 @@ def cumulative_sum(node: Node, build: Builder) -> None:
     _require_numbers(x)
     axis = axis_of(int(node.constant(1).reshape(())), len(x.shape))
     build.add(
-        "cumulative_sum", [x], [node.output()], axis, node.attribute("exclusive", 0), node.attribute("reverse", 0)
+        "cumulative_sum",
+        [x],
+        [node.output()],
+        axis,
+        node.attribute("exclusive", 0),
+        node.attribute("reverse", 0),
     )

@@ -18,10 +18,12 @@ from npuc.deploy.c.sources import HOSTED, STANDALONE, runtime_files, template
 from npuc.errors import ExportError, InputDataError, OutputError
 from npuc.files import make_folder, write_atomically
 from npuc.ir import Graph
-from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph
+from npuc.program.host_ops import refusal_of
+from npuc.program.model import CompiledModel, CpuSubgraph, HostConversion, NpuSubgraph
 from npuc.runtime.states import with_initial_states
 from npuc.sim import Simulator
 
+_OF_REALS, _OF_INTEGERS = 1e-5, 0.05
 _TABLE_TOP = "| | name | type | shape | bytes | scale, zero point |\n|---|---|---|---|---|---|"
 
 
@@ -69,8 +71,12 @@ def _hosted(entries: Sequence[_Entry], file: bytes) -> dict[str, bytes]:
     kernels = kernel_files([entry.model for entry in entries])
     values = {"DEFINES": "", "LIBRARIES": "-lm -lpthread", "CMAKE_LIBRARIES": "m pthread"}
     values["TENSORS"] = _tensors(entries, samples=True)
-    files = {name: template(name) for name in ("main.c", "image.c", "image.h", "top.c", "top.h")}
-    files |= {name: _filled(template(name), values) for name in ("Makefile", "CMakeLists.txt", "README.md")}
+    values |= _compared(max(_tolerance(entry.model) for entry in entries))
+    files = {name: template(name) for name in ("image.c", "image.h", "top.c", "top.h")}
+    files |= {
+        name: _filled(template(name), values)
+        for name in ("main.c", "Makefile", "CMakeLists.txt", "README.md")
+    }
     files["settings.c"] = settings_source([(entry.model, entry.interface) for entry in entries])
     files |= kernels
     data = {"model.npu": file}
@@ -100,11 +106,11 @@ def _standalone(entries: Sequence[_Entry], file: bytes) -> dict[str, bytes]:
         "SEGMENT_BYTES": f"{max(sum(s.size for s in model.segments[1:]) for model in models):,}",
         "SCRATCH_BYTES": f"{needs.scratch:,}",
         "TENSORS": _tensors(entries, samples=False),
-    }
+    } | _compared(max(map(_tolerance, models)))
     files = {name: template(name) for name in ("top.c", "top.h")}
     files |= {name: _filled(template(name), values) for name in ("Makefile", "CMakeLists.txt")}
     files["README.md"] = _filled(template("STANDALONE.md"), values)
-    files["main.c"] = template("standalone.c")
+    files["main.c"] = _filled(template("standalone.c"), values)
     files |= kernels
     files["data.h"] = data_header(needs, len(entries))
     files["model_data.c"] = model_source(file, needs)
@@ -116,27 +122,61 @@ def _cores(model: CompiledModel) -> int:
     return max((len(part.streams) for part in model.subgraphs if isinstance(part, NpuSubgraph)), default=1)
 
 
+def _cpu_parts(compiled: CompiledModel) -> list[CpuSubgraph]:
+    return [part for part in compiled.subgraphs if isinstance(part, CpuSubgraph)]
+
+
 def _refuse_cpu(compiled: CompiledModel) -> None:
-    on_cpu = [part for part in compiled.subgraphs if isinstance(part, CpuSubgraph)]
-    if not on_cpu:
+    """`ExportError` for CPU subgraphs with an operator that the C runtime has not, by name."""
+    old = [part.name for part in _cpu_parts(compiled) if not part.host]
+    if old:
+        raise ExportError(
+            f"the file has no host operators for what the CPU runs ({', '.join(old)}): an older npuc compiled it",
+            where=compiled.name,
+            fix="Compile the network again",
+        )
+    refusals = {part.name: refusal_of(part.host) for part in _cpu_parts(compiled) if refusal_of(part.host)}
+    if not refusals:
         return
-    groups: dict[str, list[str]] = {}
-    for subgraph in on_cpu:
-        for layer, reason in (subgraph.reasons or {subgraph.name: "no reason is stated"}).items():
-            groups.setdefault(reason, []).append(f"'{layer}'")
-    count = sum(map(len, groups.values()))
-    words = "; ".join(f"{', '.join(layers)} ({reason})" for reason, layers in groups.items())
-    first = compiled.subgraphs.index(on_cpu[0])
+    first = next(k for k, part in enumerate(compiled.subgraphs) if part.name in refusals)
     if any(isinstance(part, NpuSubgraph) for part in compiled.subgraphs[first:]):
         fix = "'npuc inspect' with the network and the target tells what brings such layers to the NPU"
     else:
         fix = "Cut the network before them (npuc import --outputs) and leave the rest to the application"
-    run = "1 layer runs" if count == 1 else f"{count} layers run"
     raise ExportError(
-        f"the C runtime has no ONNX Runtime, and {run} there, on the CPU: {words}",
+        f"the C runtime has no operator for what the CPU runs: {'; '.join(refusals.values())}",
         where=compiled.name,
-        fix=fix,
+        fix=f"{fix}. docs/host-ops.md lists the operators",
     )
+
+
+def _tolerance(compiled: CompiledModel) -> float:
+    """How far a sample may be from Python's outputs, as a part of the largest number of an output.
+
+    Reals of the CPU are rounded differently here and in ONNX Runtime. Where integers are made of them, a number between two
+    integers may become the other one, and layers on the NPU carry that on.
+    """
+    cpu = [k for k, part in enumerate(compiled.subgraphs) if isinstance(part, CpuSubgraph)]
+    if not cpu:
+        return 0.0
+    behind = compiled.subgraphs[cpu[0] :]
+    integers = any(isinstance(part, NpuSubgraph) for part in behind) or any(
+        compiled.tensor(name).scale > 0
+        for part in behind
+        if isinstance(part, HostConversion)
+        for name in part.outputs
+    )
+    return _OF_INTEGERS if integers else _OF_REALS
+
+
+def _compared(tolerance: float) -> dict[str, str]:
+    """What templates say of the comparison."""
+    words = (
+        "bit by bit"
+        if not tolerance
+        else f"within {tolerance:g} of their largest numbers: layers that the CPU runs are rounded differently in Python"
+    )
+    return {"TOLERANCE": f"{tolerance:g}", "COMPARED": words}
 
 
 def _samples(

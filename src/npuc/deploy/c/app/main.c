@@ -19,6 +19,9 @@
 
 enum { SHOWN = 5, WRONG_BITS = 1, FAILED = 2 };
 
+/* How far outputs may be from the expected ones, as a part of the largest number. 0: not at all, bit by bit. */
+static const double tolerance = @TOLERANCE@;
+
 typedef struct options {
     const char *model, *output, *entry, *key;
     int threads;
@@ -199,17 +202,21 @@ static void print_top(const npu_tensor *tensor, const void *data)
     for (int i = 0; i < count; i++) printf("  %d.  %6lld  %.6g\n", i + 1, (long long)entries[i].index, entries[i].value);
 }
 
-static int check_bits(const npu_tensor *tensor, const void *data, const char *folder, int index)
+/* Compares an output with the expected one, and remembers the largest difference of all. */
+static int check_bits(const npu_tensor *tensor, const void *data, const char *folder, int index, double *most)
 {
     char path[1024];
     sample_path(path, sizeof path, folder, "output", index);
     void *expected = malloc(tensor->size + 1);
     if (!expected) return failed(path, "there is not enough memory");
     const char *why = read_exactly(path, expected, tensor->size);
-    const int same = !why && memcmp(expected, data, tensor->size) == 0;
+    const double difference = why ? 0 : largest_difference(tensor, data, expected);
+    const int same = !why && (memcmp(expected, data, tensor->size) == 0 || (tolerance > 0 && difference <= tolerance));
     free(expected);
     if (why) return failed(path, why);
-    if (!same) fprintf(stderr, "app: output '%s' does not have the expected bits\n", tensor->name);
+    if (difference > *most) *most = difference;
+    if (!same && tolerance > 0) fprintf(stderr, "app: output '%s' is off by %.3g of its largest number\n", tensor->name, difference);
+    else if (!same) fprintf(stderr, "app: output '%s' does not have the expected bits\n", tensor->name);
     return same ? 0 : WRONG_BITS;
 }
 
@@ -235,13 +242,15 @@ static int run(npu_model *model, const options *args, int entry, void **inputs, 
         fprintf(stderr, "app: the model takes %d inputs, and %d are given\n", npu_input_count(model), args->count);
         return FAILED;
     }
+    double most = 0;
     int status = read_inputs(model, args, entry, inputs);
     if (status) return status;
     if (npu_run(model, (const void *const *)inputs, outputs)) return failed(args->model, npu_error());
     for (int i = 0; i < npu_output_count(model); i++) print_top(npu_output(model, i), outputs[i]);
     for (int i = 0; sample && !status && i < npu_output_count(model); i++)
-        status = check_bits(npu_output(model, i), outputs[i], args->inputs[0], i);
-    if (sample && !status) printf("all outputs have the expected bits\n");
+        status = check_bits(npu_output(model, i), outputs[i], args->inputs[0], i, &most);
+    if (sample && !status && most > 0) printf("all outputs are the expected ones within %.3g of their largest number\n", most);
+    else if (sample && !status) printf("all outputs have the expected bits\n");
     if (!status && args->output) status = write_outputs(model, args->output, outputs);
     return status;
 }

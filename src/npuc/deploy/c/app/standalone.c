@@ -12,6 +12,9 @@
 
 enum { SHOWN = 5, WRONG_BITS = 1, FAILED = 2 };
 
+/* How far outputs may be from the expected ones, as a part of the largest number. 0: not at all, bit by bit. */
+static const double tolerance = @TOLERANCE@;
+
 static _Alignas(64) unsigned char arena[ARENA_BYTES];
 static char line[BUFSIZ];
 
@@ -23,8 +26,8 @@ static void print_top(const npu_tensor *tensor, const void *data)
     for (int i = 0; i < count; i++) printf("  %d.  %6lld  %.6g\n", i + 1, (long long)entries[i].index, entries[i].value);
 }
 
-/* Run the entry of a sample on it. */
-static int run(npu_model *model, const sample *from)
+/* Run the entry of a sample on it, and remember the largest difference of all. */
+static int run(npu_model *model, const sample *from, double *most)
 {
     int status = 0;
     if ((from->entry && npu_entry(model, from->entry, &model)) || npu_run(model, from->inputs, from->outputs)) {
@@ -36,7 +39,11 @@ static int run(npu_model *model, const sample *from)
         const npu_tensor *tensor = npu_output(model, i);
         print_top(tensor, from->outputs[i]);
         if (memcmp(from->outputs[i], from->expected[i], tensor->size) == 0) continue;
-        printf("app: output '%s' does not have the expected bits\n", tensor->name);
+        const double difference = largest_difference(tensor, from->outputs[i], from->expected[i]);
+        if (difference > *most) *most = difference;
+        if (tolerance > 0 && difference <= tolerance) continue;
+        if (tolerance > 0) printf("app: output '%s' is off by %.3g of its largest number\n", tensor->name, difference);
+        else printf("app: output '%s' does not have the expected bits\n", tensor->name);
         status = WRONG_BITS;
     }
     return status;
@@ -52,7 +59,9 @@ int main(void)
         return FAILED;
     }
     int status = 0;
-    for (int i = 0; i < SAMPLES && !status; i++) status = run(model, &samples[i]);
-    if (!status) printf("all outputs have the expected bits\n");
+    double most = 0;
+    for (int i = 0; i < SAMPLES && !status; i++) status = run(model, &samples[i], &most);
+    if (!status && most > 0) printf("all outputs are the expected ones within %.3g of their largest number\n", most);
+    else if (!status) printf("all outputs have the expected bits\n");
     return status;
 }

@@ -59,3 +59,17 @@ int top_entries(const npu_tensor *tensor, const void *data, int most, entry *ent
     }
     return count;
 }
+
+double largest_difference(const npu_tensor *tensor, const void *data, const void *expected)
+{
+    double most = 0, largest = 0;
+    if (memcmp(data, expected, tensor->size) == 0) return 0;
+    for (int64_t index = 0; index < tensor->elements; index++) {
+        const double wanted = real_value(tensor, expected, index), got = real_value(tensor, data, index);
+        if (isnan(wanted) && isnan(got)) continue;
+        if (isnan(wanted) || isnan(got)) return INFINITY;
+        if (fabs(wanted) > largest) largest = fabs(wanted);
+        if (wanted != got && fabs(got - wanted) > most) most = fabs(got - wanted);
+    }
+    return most == 0 ? 0 : largest > 0 && isfinite(largest) ? most / largest : INFINITY;
+}

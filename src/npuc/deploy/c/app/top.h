@@ -1,4 +1,4 @@
-/* The largest entries of an output. */
+/* The largest entries of an output, and how far it is from another. */
 #ifndef TOP_H
 #define TOP_H
 
@@ -14,5 +14,8 @@ double real_value(const npu_tensor *tensor, const void *data, int64_t index);
 
 /* Up to `most` entries, the largest first, of equals the one with the smaller index; returns how many there are. */
 int top_entries(const npu_tensor *tensor, const void *data, int most, entry *entries);
+
+/* The largest difference between two tensors, as a part of the largest number of the second; 0 if they are equal. */
+double largest_difference(const npu_tensor *tensor, const void *data, const void *expected);
 
 #endif /* TOP_H */
