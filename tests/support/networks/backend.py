@@ -269,7 +269,11 @@ def _concat(b: Builder, x: Value) -> None:
     if not shape:
         return
     axis = b.size(len(shape)) - 1
-    fitting = [v for v in b.values if _without(shape_of(v), axis) == _without(shape, axis)]
+    fitting = [
+        v
+        for v in b.values
+        if len(shape_of(v)) == len(shape) and _without(shape_of(v), axis) == _without(shape, axis)
+    ]
     chosen: list[Any] = [x, *(b.pick(*fitting) for _ in range(b.size(2)))]
     b.add(top.Concat, chosen, axis=axis)
 
