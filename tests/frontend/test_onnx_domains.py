@@ -16,7 +16,10 @@ from npuc.errors import InvalidModelError
 from npuc.flow import check_model, import_model, network_to_quantize, quantize_network
 from npuc.frontend.onnx import ImportOptions, import_onnx
 from npuc.ir import top
+from npuc.sim import Simulator
 from npuc.target import load_target
+from support.networks.backend import machine
+from support.programs.equal_modes import check
 
 FLOAT = TensorProto.FLOAT
 RNG = np.random.default_rng(9)
@@ -180,7 +183,7 @@ def test_quantize_and_dequantize_of_other_domains(domain: tuple[str, str]) -> No
     np.testing.assert_allclose(FloatEngine(graph).run({"x": X})["out"], X, atol=0.0006)
 
 
-@pytest.mark.parametrize("attributes", [{"bit_width": 12, "pos": 1}, {"bit_width": 8, "pos": 1000}])
+@pytest.mark.parametrize("attributes", [{"bit_width": 17, "pos": 1}, {"bit_width": 8, "pos": 1000}])
 def test_what_no_integer_has_stays_a_custom_op(attributes: dict[str, int]) -> None:
     node = helper.make_node("FixNeuron", ["x"], ["out"], "f", domain="ai.onnx.contrib", **attributes)
     proto = model([node], {"x": X}, {}, "out")
@@ -192,3 +195,40 @@ def test_an_attribute_that_is_no_number_is_refused() -> None:
     node = helper.make_node("FixNeuron", ["x"], ["out"], "f", domain="ai.onnx.contrib", pos="many")
     with pytest.raises(InvalidModelError, match="'pos' is no whole number"):
         import_onnx(model([node], {"x": X}, {}, "out"))
+
+
+@pytest.mark.parametrize("bits", [9, 12, 15])
+def test_widths_between_8_and_16_are_kept(tmp_path: Path, bits: int) -> None:
+    """The file's integers, with their saturation, in the program of a machine that has the width or a wider one."""
+
+    def fix(source: str, result: str, position: int) -> onnx.NodeProto:
+        return helper.make_node(
+            "FixNeuron",
+            [source],
+            [result],
+            f"fix_{result}",
+            domain="ai.onnx.contrib",
+            pos=position,
+            bit_width=bits,
+        )
+
+    nodes = [
+        fix("x", "xq", bits - 1),
+        fix("w", "wq", bits - 2),
+        helper.make_node("Conv", ["xq", "wq"], ["y"], "conv", pads=[1, 1, 1, 1]),
+        fix("y", "out", bits - 1),
+    ]
+    path = tmp_path / "net.onnx"
+    onnx.save(model(nodes, {"x": IMAGE}, {"w": floats(4, 3, 3, 3)}, "out"), str(path))
+    graph = import_model(path)
+    assert {op.to for op in graph.ops if isinstance(op, top.Quantize)} == {f"i{bits}"}
+    report = check_model(path, graph, ImportOptions())
+    assert report.passed and not report.impossible
+    expected = FloatEngine(graph).run({"x": 3 * IMAGE})["out"]
+    assert np.abs(expected).max() == 1.0  # -1 is the least: results saturate
+    for target in (machine(64 << 10), load_target("edge-4t")):
+        integers = quantize_network(network_to_quantize(path), None, None, target).graph
+        done = check(integers, target, 1)
+        assert done is not None and not integers.float_reasons
+        got = Simulator(done.model).run({"x": 3 * IMAGE})["out"]
+        assert np.abs(got - expected).max() <= 2.0 ** (1 - bits)

@@ -13,7 +13,8 @@ from npuc.calib.sources import open_data
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import QuantizationError
 from npuc.flow import compile_network, quantize_network, quantize_on_data, schemes_of
-from npuc.ir import Graph, dtype_of, npu
+from npuc.ir import Graph, dtype_of, npu, top
+from npuc.ir.definition import TopOp
 from npuc.quant import quantize
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.from_target import fitted
@@ -21,7 +22,9 @@ from npuc.quant.parameters import quantize_affine_weight
 from npuc.quant.possible import contradiction
 from npuc.quant.scheme import SCHEMES, Scheme
 from npuc.runtime.runner import Runner
-from npuc.target import load_target
+from npuc.target import Target, load_target
+from support.graphs import build
+from support.programs.equal_modes import check
 
 SHAPE = (1, 4, 6, 6)
 DPU = load_target("dpuczdx8g-b4096-like")
@@ -156,3 +159,52 @@ def test_a_target_with_signed_weights_keeps_them() -> None:
     assert quantize_network(
         _network(), {n: (-4.0, 4.0) for n in ("x", "a", "b", "flat", "c")}, QuantizationConfig(scheme="uint8")
     ).outcome.integer
+
+
+def _no_shift_beyond(most: int) -> Target:
+    data = DPU.to_dict()
+    data["arithmetic"]["requantization"]["max_shift"] = most
+    data["limits"] = {}  # products of two activations, too
+    return Target.from_dict(data)
+
+
+@pytest.mark.parametrize("kind", [top.Mul, top.Add, top.MatMul, top.AvgPool])
+def test_a_result_coarser_than_the_greatest_shift_reads_a_coarser_operand(kind: type[TopOp]) -> None:
+    """Products of two activations, and sums of one that is far finer: no weights that could be coarser."""
+    window = {"kernel": [2, 2], "strides": [1, 1], "pads": [0] * 4, "dilations": [1, 1]}
+
+    def layers(b: Any, x: Any, z: Any) -> Any:
+        if kind is top.AvgPool:
+            return b(kind, x, **window, name="y")
+        operands = (x, z, None) if kind is top.MatMul else (x, z)
+        return b(kind, *operands, name="y")
+
+    graph = build({"x": SHAPE, "z": SHAPE}, layers)
+    ranges = {"x": (-0.01, 0.01), "z": (-1.0, 1.0), "y": (-1.0, 1.0)}
+    target = _no_shift_beyond(5)
+    made = quantize(graph, ranges, fitted(SCHEMES["pow2"], target))
+    assert made.float_reasons == {}
+    done = check(made, target, 1)
+    assert done is not None and "cpu" not in {part.device for part in done.partition.parts}
+    assert [note for note in made.notes if note.startswith("y reads an operand at a coarser position")]
+    rng = np.random.default_rng(3)
+    inputs = {name: (ranges[name][1] * rng.uniform(-1, 1, SHAPE)).astype(np.float32) for name in "xz"}
+    (expected,), (got,) = FloatEngine(graph).run(inputs).values(), IntegerEngine(made).run(inputs).values()
+    assert np.abs(got - expected).max() < 0.05
+
+
+@pytest.mark.parametrize("kind", ["mul", "sum", "mean"])
+def test_a_double_rounding_whose_shift_leaves_32_bits_stays_float(kind: str) -> None:
+    """It would wrap around: what is far below zero would come out as the largest value."""
+
+    def layers(b: Any, x: Any) -> Any:
+        if kind == "mul":
+            return b(top.Mul, x, b(top.Abs, x, name="a"), name="y")
+        return b(top.Reduce, x, kind=kind, axes=[1], keepdims=True, name="y")
+
+    graph = build({"x": (1, 64, 6, 6)}, layers)
+    ranges = {"x": (-100.0, 100.0), "a": (0.0, 100.0), "y": (-1e-5, 1e-5)}
+    made = quantize(graph, ranges, SCHEMES["tflite"])
+    assert "leaves 32 bits" in made.float_reasons["y"]
+    ranges["y"] = (-1e4, 1e4)
+    assert quantize(graph, ranges, SCHEMES["tflite"]).float_reasons == {}

@@ -18,8 +18,8 @@ from npuc.arithmetic.kinds import KINDS, MAX_SHIFT, MIN_SHIFT, Kind, Rounding, k
 from npuc.arrays import Array
 
 __all__ = [
-    "KINDS", "MAX_SHIFT", "MIN_SHIFT", "RECIPROCAL_BITS", "AddScaling", "Scaling", "ShiftTooSmall", "StageLimits",
-    "add_parameters", "conv_parameters", "mean_parameters", "mul_parameters", "pool_parameters", "power_of_two",
+    "KINDS", "MAX_SHIFT", "MIN_SHIFT", "RECIPROCAL_BITS", "AddScaling", "Scaling", "ShiftTooLarge", "ShiftTooSmall",
+    "StageLimits", "add_parameters", "conv_parameters", "mean_parameters", "mul_parameters", "pool_parameters", "power_of_two",
     "product_factors", "quantize_multiplier", "requant_parameters", "round_away", "round_constants", "scaling",
 ]  # fmt: skip
 
@@ -35,6 +35,15 @@ class ShiftTooSmall(ValueError):
         super().__init__(text)
         self.bits = bits
         """By how many bits the position of the result has to move for the shift to be there."""
+
+
+class ShiftTooLarge(ValueError):
+    """A result is so much coarser than its sum that the greatest shift of the output stage does not reach it."""
+
+    def __init__(self, text: str, bits: int) -> None:
+        super().__init__(text)
+        self.bits = bits
+        """By how many bits an operand has to be coarser for the shift to be there."""
 
 
 class StageLimits(TypedDict, total=False):
@@ -313,6 +322,13 @@ def pool_parameters(
         power_of_two(scale_x / scale_y, "ratio of the scales")
         # The exponent of the smallest reciprocal decides how many bits fit under the largest shift.
         room = stage.get("max_shift", MAX_SHIFT) + math.frexp(float(real.min()))[1]
+        if room < 1:
+            # What the result does not see of its operand may go.
+            unseen = max(power_of_two(scale_x / scale_y), 1 - room)
+            raise ShiftTooLarge(
+                f"its reciprocal needs a shift beyond {stage.get('max_shift', MAX_SHIFT)}",
+                min(RECIPROCAL_BITS[width] - room, unseen),
+            )
         kind, bits = Kind.SINGLE_ROUNDING, min(stage.get("bits", 31), RECIPROCAL_BITS[width], room)
         stage = {**stage, "bits": max(bits, 1)}
     return scaling(kind, real, **stage)
@@ -402,7 +418,9 @@ def _check_shifts(shifts: Sequence[int], stage: StageLimits) -> None:
     for shift in shifts:
         if not least <= shift <= most:
             text = f"a shift of {shift} is outside {least}..{most}"
-            raise ShiftTooSmall(text, least - min(shifts)) if min(shifts) < least else ValueError(text)
+            if min(shifts) < least:
+                raise ShiftTooSmall(text, least - min(shifts))
+            raise ShiftTooLarge(text, max(shifts) - most)
 
 
 def _check_scales(**scales: float) -> None:

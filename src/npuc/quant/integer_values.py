@@ -20,7 +20,7 @@ from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.lowering.registry import (
     NoIntegerForm,
 )
-from npuc.quant.lowering.scaling import flat, require_multipliers, require_room
+from npuc.quant.lowering.scaling import flat, require_multipliers, require_room, span_of
 from npuc.quant.parameters import (
     activation_type,
     output_limits,
@@ -225,12 +225,16 @@ class IntegerValues(TypeAssignment):
         kind = self._current.requant
         if kind is Kind.POW2 and not is_power_of_two(source.scale / to.scale):
             kind = Kind.SINGLE_ROUNDING
+        if kind is Kind.POW2 and to.scale / source.scale > (reach := 2.0**self._current.max_shift):
+            # One shift does not get there: several do.
+            nearer = QuantType.of(source.dtype, source.scale * reach, source.zero_point)
+            value, source = self.requantized(value, nearer, f"{name}/shifted"), nearer
         try:
             scaling = requant_parameters(kind, source.scale, to.scale, **self._current.stage)
         except ValueError as error:
             raise NoIntegerForm(str(error)) from error
         require_multipliers(scaling, 2.0 ** (8 * source.dtype.itemsize) * source.scale / to.scale)
-        require_room(scaling, source)
+        require_room(scaling, span_of(source))
         parameters = flat(scaling)
         lo, hi = output_limits(to, narrow=self._current.narrow_activations)
         rescaled: Value = self.emit(

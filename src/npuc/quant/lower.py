@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from npuc.arithmetic.kinds import Kind
-from npuc.arithmetic.requantization import ShiftTooSmall, is_power_of_two
+from npuc.arithmetic.requantization import ShiftTooLarge, ShiftTooSmall, is_power_of_two
 from npuc.ir import Graph, Value, dtype_of, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType, element_of, is_machine_float, is_narrow_float
@@ -93,15 +93,25 @@ class LoweringContext(IntegerValues):
         assert rule is not None
         self._current = scheme
         self._views = self._casts(op, scheme)
-        mark = self.graph.block.last_op
-        try:
-            outcome = rule(op, self)
-        except NoIntegerForm as error:
-            self._rewind(mark)
-            self.reasons[value_name(op.results[0])] = str(error)
-            if isinstance(error.__cause__, ShiftTooSmall) and fixed_output(op, scheme) is None:
-                self.too_fine[op.results[0]] = error.__cause__.bits
-            return False
+        mark, moves = self.graph.block.last_op, _ATTEMPTS
+        while True:
+            try:
+                outcome = rule(op, self)
+                break
+            except NoIntegerForm as error:
+                self._rewind(mark)
+                moves -= 1
+                if moves and isinstance(error.__cause__, ShiftTooLarge):
+                    self._coarsen(op, error.__cause__.bits)
+                    continue
+                self.reasons[value_name(op.results[0])] = str(error)
+                if isinstance(error.__cause__, ShiftTooSmall) and fixed_output(op, scheme) is None:
+                    self.too_fine[op.results[0]] = error.__cause__.bits
+                return False
+        if moves < _ATTEMPTS:
+            self.remarks.append(
+                f"{value_name(op.results[0])} reads an operand at a coarser position: no shift reaches its result"
+            )
         values = outcome if isinstance(outcome, list) else [outcome]
         for old, new in zip(op.results, values, strict=True):
             kind = element_of(new)
@@ -111,6 +121,14 @@ class LoweringContext(IntegerValues):
             assert kind == self._types[old], f"{op.name}: {kind} instead of {self._types[old]}"
             self._integer[old, kind] = new
         return True
+
+    def _coarsen(self, op: TopOp, bits: int) -> None:
+        """Let an op read its finest operand by so many bits coarser: its sum is then as much nearer to its result."""
+        types = {value: self.type_of(value) for value in op.operands}
+        integers = {value: kind for value, kind in types.items() if isinstance(kind, QuantType)}
+        finest = min(integers, key=lambda value: integers[value].scale)
+        kind = integers[finest]
+        self._views[finest] = QuantType.of(kind.dtype, kind.scale * 2.0**bits, kind.zero_point)
 
     def _casts(self, op: TopOp, scheme: Scheme) -> dict[Value, QuantType]:
         """Where types meet: operands that an op wants in a type of its own scheme."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.dtypes import ACTIVATION_INTEGERS
 from npuc.arithmetic.kinds import Kind, Scales, stated_kind
 from npuc.arithmetic.tflite import joining_table
 from npuc.arrays import Array
@@ -35,8 +36,6 @@ from npuc.transform.drop_quantization import (
     parameters,
 )
 
-STORAGE = ("i8", "ui8", "i16")
-"""The activation types that the kernels support."""
 _MOVED = 0.5
 """By how many output steps rounding a bias may shift its result, if the target has fewer bias bits than the file."""
 _CLOSE = 1e-6
@@ -61,7 +60,9 @@ class Prequantized:
         """The kind that a QDQ file of npuc's own states."""
         # Passes do not fuse across the quantize and dequantize ops of activations. TFLite's operators are not rewritten,
         # because each has its own integer arithmetic.
-        self.collapsed: Collapsed = collapse(work if self.follows_tflite else canonicalize(work), STORAGE)
+        self.collapsed: Collapsed = collapse(
+            work if self.follows_tflite else canonicalize(work), ACTIVATION_INTEGERS
+        )
         self.graph: Graph = self.collapsed.graph
 
     def lower(
@@ -260,7 +261,11 @@ class _Lowering(LoweringContext):
     def _own_type(self, value: Value) -> Any:
         if value not in self._types:
             stored = self._stored(value)
-            if stored is not None and stored.type is not None and stored.type.dtype.name in STORAGE:
+            if (
+                stored is not None
+                and stored.type is not None
+                and stored.type.dtype.name in ACTIVATION_INTEGERS
+            ):
                 kind = stored.type
                 self._types[value] = self.encoding.activation(kind) if self.encoding else kind
         return super()._own_type(value)
@@ -346,7 +351,7 @@ def _why_float(values: list[Value]) -> str:
         for op in (value.owner, *(use.operation for use in value.uses)):
             if isinstance(op, top.Quantize | top.Dequantize):
                 name = dtype_of(op.y.type if isinstance(op, top.Quantize) else op.x.type).name
-                if name not in STORAGE:
+                if name not in ACTIVATION_INTEGERS:
                     return f"the model gives it {name} activations, and there are no kernels for them"
     return "the model keeps it float"
 
@@ -367,4 +372,4 @@ def integer_types(graph: Graph) -> dict[str, QuantType]:
     return {value_name(value): kind for value in values if (kind := quant_of(value)) is not None}
 
 
-__all__ = ["STORAGE", "Prequantized", "integer_types", "is_quantized"]
+__all__ = ["Prequantized", "integer_types", "is_quantized"]

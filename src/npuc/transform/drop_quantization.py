@@ -23,6 +23,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from xdsl.ir import Operation, OpResult, SSAValue
 
+from npuc.arithmetic.dtypes import ACTIVATION_INTEGERS
 from npuc.arrays import Array
 from npuc.ir import top
 from npuc.ir.definition import TopOp
@@ -32,7 +33,7 @@ from npuc.ir.names import layer_name, location, result_names, value_name
 from npuc.ir.passes import Pass, register_pass
 from npuc.ir.top.movement import MOVERS
 
-_INTEGERS = ("i8", "ui8", "i16", "ui16", "i4", "ui4", "i32")
+_INTEGERS = (*ACTIVATION_INTEGERS, "ui16", "i4", "ui4", "i32")
 _MOVERS: tuple[type[TopOp], ...] = (*MOVERS, top.Concat, top.MaxPool)
 """Ops that do the same to integers as to the reals that they stand for."""
 _LAYERS = (top.Conv, top.Deconv, top.MatMul, top.Add, top.Sub, top.Mul)

@@ -153,10 +153,10 @@ def _along(values: Any, axis: int, rank: int) -> Any:
 def quantize(op: Any, x: Any, scale: Any, zero_point: Any) -> Any:
     """Rounded to even, saturated."""
     kind = dtype_of(op.to)
-    limits = torch.iinfo(DTYPES[kind.name])
+    least, most = kind.limits
     zero = 0 if zero_point is None else _along(zero_point, op.axis, x.dim())
     integers = torch.round(x / _along(scale, op.axis, x.dim())) + zero
-    return integers.clamp(limits.min, limits.max).to(DTYPES[kind.name])
+    return integers.clamp(least, most).to(DTYPES[kind.carrier.name])
 
 
 @handles(top.Dequantize)

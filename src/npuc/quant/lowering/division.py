@@ -15,7 +15,7 @@ from npuc.arithmetic.requantization import mul_parameters
 from npuc.ir import Value, npu, top, value_name
 from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
-from npuc.quant.lowering.scaling import flat, require_multipliers
+from npuc.quant.lowering.scaling import flat, product_span, require_multipliers, require_room
 from npuc.quant.lowering.tables import table_codes
 from npuc.quant.parameters import activation_type, output_limits, quantize_array
 
@@ -61,6 +61,7 @@ def div(op: top.Div, context: LoweringContext) -> Value:
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
     require_multipliers(scaling, a.scale * reciprocal.scale * 2.0 ** (16 * b.dtype.itemsize) / y.scale)
+    require_room(scaling, product_span(a, reciprocal))
     lo, hi = output_limits(y, narrow=scheme.narrow_activations)
     quotient: Value = context.emit(
         npu.Mul,

@@ -13,7 +13,7 @@ from npuc.ir import Value, npu, top
 from npuc.ir.npu import NpuOp
 from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
-from npuc.quant.lowering.scaling import flat, require_multipliers
+from npuc.quant.lowering.scaling import flat, product_span, require_multipliers, require_room
 from npuc.quant.parameters import output_limits
 
 
@@ -63,6 +63,7 @@ def mul(op: top.Mul, context: LoweringContext) -> Value:
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
     require_multipliers(scaling, prod(t.scale * 2.0 ** (8 * t.dtype.itemsize) for t in types) / y.scale)
+    require_room(scaling, product_span(*types))
     lo, hi = output_limits(y, op.relu, op.relu_limit, narrow=scheme.narrow_activations)
     product: Value = context.emit(
         npu.Mul, a, b, to=y, kind=scheme.requant, lo=lo, hi=hi, loc=op.location, **flat(scaling)

@@ -16,7 +16,7 @@ from npuc.kernels.normalization import norm_parameters
 from npuc.kernels.softmax import check_width, softmax_parameters
 from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
-from npuc.quant.lowering.scaling import flat, require_multipliers
+from npuc.quant.lowering.scaling import flat, require_multipliers, require_room, span_of
 from npuc.quant.parameters import output_limits
 
 
@@ -165,6 +165,9 @@ def mean(op: Any, context: LoweringContext, axes: Sequence[int], keepdims: bool)
 def _summed(op: Any, context: LoweringContext, scaling: Any, axes: Sequence[int], keepdims: bool) -> Value:
     x, y = context.type_of(op.x), context.type_of(op.y)
     require_multipliers(scaling, 2.0 ** (8 * x.dtype.itemsize) * x.scale / y.scale)
+    shape = shape_of(op.x)
+    count = prod(shape[normal_axis(axis, len(shape))] for axis in axes)
+    require_room(scaling, (count * span_of(x)[0], count * span_of(x)[1]))
     lo, hi = output_limits(y, narrow=context.scheme(op).narrow_activations)
     total: Value = context.emit(
         npu.ReduceSum,

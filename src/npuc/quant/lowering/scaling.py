@@ -24,16 +24,33 @@ def require_multipliers(scaling: Scaling, largest: float) -> None:
         raise NoIntegerForm("the shift that its multiplier needs is above the largest that there is")
 
 
-def require_room(scaling: Scaling, x: QuantType) -> None:
-    """Refuse a change of scale under `double_rounding` whose shift to the left takes integers of x out of int32.
+def span_of(x: QuantType) -> tuple[int, int]:
+    """The least and the greatest of q - zero_point.
+
+    >>> span_of(QuantType.of("i8", 0.5, 3))
+    (-131, 124)
+    """
+    least, most = x.dtype.limits
+    return least - x.zero_point, most - x.zero_point
+
+
+def product_span(a: QuantType, b: QuantType) -> tuple[int, int]:
+    """The least and the greatest product of two such integers."""
+    corners = [i * j for i in span_of(a) for j in span_of(b)]
+    return min(corners), max(corners)
+
+
+def require_room(scaling: Scaling, span: tuple[int, int]) -> None:
+    """Refuse a change of scale under `double_rounding` whose shift to the left takes integers of a span out of int32.
 
     They wrap around, as in TFLite: what is far below zero would come out as the largest value.
     """
     if scaling.kind is not Kind.DOUBLE_ROUNDING or scaling.shift is None:
         return
     left = max(31 - int(scaling.shift.min()), 0)
-    least, most = x.dtype.limits
-    if (most - x.zero_point) << left >= 1 << 31 or (x.zero_point - least) << left > 1 << 31:
+    if span[1] << left >= 1 << 31 or -span[0] << left > 1 << 31:
         raise NoIntegerForm(
             f"its result is so much finer than its operand that a shift of {left} to the left leaves 32 bits"
+            if left
+            else "its sum can leave 32 bits"
         )

@@ -16,7 +16,7 @@ from npuc.ir.dtypes import QuantType
 from npuc.ir.top.functions import FUNCTIONS, function_of
 from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
-from npuc.quant.lowering.scaling import flat, require_room
+from npuc.quant.lowering.scaling import flat, product_span, require_room, span_of
 from npuc.quant.parameters import quantize_array
 from npuc.quant.scheme import Scheme
 
@@ -99,7 +99,7 @@ def bounded(op: Any, context: LoweringContext) -> Value:
         scaling = requant_parameters(Kind.DOUBLE_ROUNDING, x.scale, y.scale)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
-    require_room(scaling, x)
+    require_room(scaling, span_of(x))
     clipped: Value = context.emit(
         npu.Requant,
         context.integer(op.x),
@@ -130,6 +130,7 @@ def silu(op: top.SiLU, context: LoweringContext) -> Value:
         scaling = mul_parameters(Kind.DOUBLE_ROUNDING, x.scale, gate.scale, y.scale)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
+    require_room(scaling, product_span(x, gate))
     lo, hi = y.dtype.limits
     product: Value = context.emit(
         npu.Mul,

@@ -1,5 +1,7 @@
 """What ONNX has a node or an initializer for: weights, quantization, and nodes that were kept as they came."""
 
+import numpy as np
+
 from npuc.export.onnx.emitter import Emitter
 from npuc.export.onnx.registry import exports
 from npuc.export.onnx.subgraphs import rename_captures
@@ -17,8 +19,21 @@ def weight(op: top.WeightOp, emit: Emitter) -> None:
 @exports(top.Quantize)
 def quantize(op: top.Quantize, emit: Emitter) -> None:
     """QuantizeLinear; its zero point gives the type, or an attribute does."""
-    kind = dtype_of(op.to).onnx if op.zero_point is None else None
-    emit("QuantizeLinear", op.x, op.scale, op.zero_point, to=op.y, axis=op.axis, output_dtype=kind)
+    integer = dtype_of(op.to)
+    kind = integer.carrier.onnx if op.zero_point is None else None
+    whole = integer == integer.carrier
+    q = emit(
+        "QuantizeLinear",
+        op.x,
+        op.scale,
+        op.zero_point,
+        to=op.y if whole else None,
+        axis=op.axis,
+        output_dtype=kind,
+    )
+    if not whole:  # integers of 9 to 15 bits are elements of 16; ONNX Runtime has no Clip for these
+        limits = (np.array(limit, np.int32) for limit in integer.limits)
+        emit.cast(emit("Clip", emit.cast(q, dtype_of("i32")), *limits), integer.carrier, to=op.y)
 
 
 @exports(top.Dequantize)

@@ -34,11 +34,11 @@ rule("ExtendedDequantizeLinear", domain=_QUARK)(dequantize)
 
 
 def fix_neuron(ctx: NodeContext) -> Outcome:
-    """A power-of-two scale and 2 to 8, or 16, bits."""
+    """A power-of-two scale and 2 to 16 bits."""
     bits, position = _whole(ctx.node, "bit_width", 8), _position(ctx.node)
-    if bits not in (*range(2, 9), 16) or abs(position) > _LARGEST:
+    if not 2 <= bits <= 16 or abs(position) > _LARGEST:
         raise NoTopForm(f"it quantizes to {bits} bits at position {position}")
-    kind = np.dtype(np.int16 if bits == 16 else np.int8)
+    kind = np.dtype(np.int16 if bits > 8 else np.int8)
     scale = np.float32(2.0**-position)
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
     steps = ctx.literal(np.array(scale), "scale"), ctx.literal(np.zeros((), kind), "zero_point")
@@ -49,9 +49,9 @@ def fix_neuron(ctx: NodeContext) -> Outcome:
         integers = np.clip(np.rint(array / scale), low, high).astype(kind)
         return ctx.emit(top.Dequantize, ctx.literal(integers, "integers"), *steps).y
     x = ctx.operand(0)
-    if bits not in (8, 16):
+    if bits < 8:
         x = ctx.emit(top.Clip, x, min=float(low * scale), max=float(high * scale)).y
-    quantized = ctx.emit(top.Quantize, x, *steps, to="i16" if bits == 16 else "i8").y
+    quantized = ctx.emit(top.Quantize, x, *steps, to=f"i{max(bits, 8)}").y
     return ctx.emit(top.Dequantize, quantized, *steps).y
 
 

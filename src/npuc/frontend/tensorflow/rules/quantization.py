@@ -7,14 +7,13 @@ dequantize, on a constant the integers of a weight and a dequantize: the quantiz
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from npuc.arrays import Array
 from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tensorflow.registry import Outcome, TensorflowContext, rule
-from npuc.ir import Value, top
+from npuc.ir import Value, dtype_of, top
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class _Grid:
 
 @rule("FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxArgs", "FakeQuantWithMinMaxVarsPerChannel")
 def fake_quant(ctx: TensorflowContext) -> Outcome:
-    """2 to 8, or 16, bits; constant ranges, per tensor or per channel; halves are rounded to even."""
+    """2 to 16 bits; constant ranges, per tensor or per channel; halves are rounded to even."""
     x, grid = ctx.x(), _grid(ctx)
     if grid.scale.size > 1 and (not x.rank or x.shape[-1] != grid.scale.size):
         raise ctx.wrong(f"it has {grid.scale.size} ranges for a tensor of shape {list(x.shape)}")
@@ -39,14 +38,13 @@ def fake_quant(ctx: TensorflowContext) -> Outcome:
         if array.dtype != np.float32:
             raise ctx.wrong(f"it quantizes {array.dtype}")
         steps = np.rint(array / grid.scale) + grid.zero_point
-        integers = np.clip(steps, grid.low, grid.high).astype(_STORAGE[grid.dtype])
+        integers = np.clip(steps, grid.low, grid.high).astype(dtype_of(grid.dtype).numpy)
         value = ctx.c.value(ctx.c.constant(integers, f"{ctx.node.name}/integers"))
         return LayoutTensor(_dequantized(ctx, value, grid, max(0, x.rank - 1)))
     second = x.is_turned
     axis = 1 if second else max(0, x.rank - 1)
     real = ctx.c.value(x, second)
-    limits = np.iinfo(_STORAGE[grid.dtype])
-    if (grid.low, grid.high) != (limits.min, limits.max):
+    if (grid.low, grid.high) != dtype_of(grid.dtype).limits:
         if grid.scale.size > 1:
             raise ctx.refuse("its range is narrow and per channel")
         bounds = ((np.array([grid.low, grid.high]) - grid.zero_point) * grid.scale).tolist()
@@ -56,14 +54,11 @@ def fake_quant(ctx: TensorflowContext) -> Outcome:
     return LayoutTensor(_dequantized(ctx, quantized, grid, axis), second)
 
 
-_STORAGE: dict[str, np.dtype[Any]] = {"i8": np.dtype(np.int8), "i16": np.dtype(np.int16)}
-
-
 def _parameters(ctx: TensorflowContext, grid: _Grid) -> tuple[Value, Value]:
     name = ctx.node.name
     return (
         ctx.c.value(ctx.c.constant(grid.scale, f"{name}/scale")),
-        ctx.c.value(ctx.c.constant(grid.zero_point.astype(_STORAGE[grid.dtype]), f"{name}/zero_point")),
+        ctx.c.value(ctx.c.constant(grid.zero_point.astype(dtype_of(grid.dtype).numpy), f"{name}/zero_point")),
     )
 
 
@@ -74,7 +69,7 @@ def _dequantized(ctx: TensorflowContext, value: Value, grid: _Grid, axis: int) -
 def _grid(ctx: TensorflowContext) -> _Grid:
     node = ctx.node
     bits = node.integer("num_bits", 8)
-    if bits not in (*range(2, 9), 16):
+    if not 2 <= bits <= 16:
         raise ctx.refuse(f"it has {bits} bits")
     ends: list[Array]
     if node.op.endswith("Args"):
@@ -93,6 +88,4 @@ def _grid(ctx: TensorflowContext) -> _Grid:
     scale = np.asarray((high - low) / np.float32(last - first), np.float32)
     exact = np.float32(first) - low / scale
     zero = np.floor(np.clip(exact, first, last) + np.float32(0.5)).astype(np.int64)
-    return _Grid(
-        scale, np.asarray(zero - offset), first - offset, last - offset, "i16" if bits == 16 else "i8"
-    )
+    return _Grid(scale, np.asarray(zero - offset), first - offset, last - offset, f"i{max(bits, 8)}")
