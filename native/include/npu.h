@@ -4,7 +4,7 @@
  * This runtime executes the model's instructions on the CPU, to the bit. CPU subgraphs run in host operators of its own, within
  * rounding of ONNX Runtime; docs/host-ops.md lists them.
  * Tensors are dense arrays of their logical shape (N x C x H x W for pictures), of the type that the model states; where that
- * is float32, the conversion to the integers of the network is part of the run.
+ * is float32, or plain integers that the network takes as reals, the conversion to the integers of the network is part of the run.
  *
  * Every call that can fail returns an npu_status, and npu_error() has the reason in words. A model may be used from many
  * threads: its runs take turns, or, after npu_set_runs, so many of them go on at once. The caller owns all tensors; they have to stay as they are until the run or the job is done.

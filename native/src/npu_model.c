@@ -47,6 +47,8 @@ static const npu_session *session_of(const npu_model *model) { return (const npu
 
 static const uint8_t bits_of[] = NPUC_TENSOR_BITS;
 
+enum { CONVERTED = 256 }; /* plain integers that become reals at once */
+
 static const npuc_file_tensor *listed(const npuc_file *f, uint32_t first, uint32_t index) { return &f->tensors[f->lists[first + index]]; }
 
 static int64_t count_of(const npuc_file_tensor *t)
@@ -58,10 +60,17 @@ static int64_t count_of(const npuc_file_tensor *t)
 
 static int is_number(double scale) { return (float)scale > 0.0f && isfinite((float)scale); }
 
-/* Reals to 8- or 16-bit integers, or integers of up to 32 bits to reals. */
+/* Integers that stand for themselves, and that float32 has without rounding. */
+static int is_plain(const npuc_file_tensor *t)
+{
+    return !(t->scale > 0) && (t->dtype <= NPUC_TENSOR_I16 || t->dtype == NPUC_TENSOR_UI16);
+}
+
+/* Reals or plain integers to 8- or 16-bit integers, or integers of up to 32 bits to reals. */
 static int can_convert(const npuc_file_tensor *x, const npuc_file_tensor *y, uint32_t rounding)
 {
-    if (x->dtype == NPUC_TENSOR_F32) return y->dtype <= NPUC_TENSOR_I16 && is_number(y->scale) && rounding <= NPUC_HALF_EVEN;
+    if (x->dtype == NPUC_TENSOR_F32 || (is_plain(x) && y->dtype != NPUC_TENSOR_F32))
+        return y->dtype <= NPUC_TENSOR_I16 && is_number(y->scale) && rounding <= NPUC_HALF_EVEN;
     return y->dtype == NPUC_TENSOR_F32 && x->dtype <= NPUC_TENSOR_I32 && is_number(x->scale);
 }
 
@@ -443,14 +452,34 @@ static void keep_states(npu_session *s)
     }
 }
 
+static float real_of(const npuc_file_tensor *t, const void *data, int64_t index)
+{
+    switch (t->dtype) {
+    case NPUC_TENSOR_I8: return ((const int8_t *)data)[index];
+    case NPUC_TENSOR_UI8: return ((const uint8_t *)data)[index];
+    case NPUC_TENSOR_I16: return ((const int16_t *)data)[index];
+    default: return ((const uint16_t *)data)[index];
+    }
+}
+
 static npuc_status convert_dense(const npuc_file_tensor *x, const void *from, const npuc_file_tensor *y, void *to, uint32_t rounding,
                                  int32_t threads)
 {
     const int64_t n = count_of(x);
-    if (x->dtype != NPUC_TENSOR_F32) return npuc_dequantize(from, x->dtype, n, (float)x->scale, x->zero_point, to, threads);
+    if (y->dtype == NPUC_TENSOR_F32) return npuc_dequantize(from, x->dtype, n, (float)x->scale, x->zero_point, to, threads);
     const int32_t lo = y->dtype == NPUC_TENSOR_I8 ? -128 : y->dtype == NPUC_TENSOR_UI8 ? 0 : -32768;
     const int32_t hi = y->dtype == NPUC_TENSOR_I8 ? 127 : y->dtype == NPUC_TENSOR_UI8 ? 255 : 32767;
-    return npuc_quantize(from, n, (float)y->scale, y->zero_point, (int32_t)rounding, lo, hi, y->dtype, to, threads);
+    if (x->dtype == NPUC_TENSOR_F32)
+        return npuc_quantize(from, n, (float)y->scale, y->zero_point, (int32_t)rounding, lo, hi, y->dtype, to, threads);
+    npuc_status status = NPUC_OK;
+    for (int64_t at = 0; at < n && !status; at += CONVERTED) {
+        float reals[CONVERTED];
+        const int64_t count = n - at < CONVERTED ? n - at : CONVERTED;
+        for (int64_t i = 0; i < count; i++) reals[i] = real_of(x, from, at + i);
+        status = npuc_quantize(reals, count, (float)y->scale, y->zero_point, (int32_t)rounding, lo, hi, y->dtype,
+                               (uint8_t *)to + at * (bits_of[y->dtype] / 8), 1);
+    }
+    return status;
 }
 
 static npu_status convert(npu_session *s, const npuc_file_conversion *c)

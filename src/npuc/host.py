@@ -20,11 +20,12 @@ from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, Tensor
 
 
 def to_integers(value: Array, tensor: Tensor, rounding: str, threads: int) -> Array:
-    """Reals as the integers of a tensor."""
+    """Reals, or plain integers of up to 16 bits, as the integers of a tensor."""
     try:
         kind = dtype_of(tensor.dtype).numpy
+        reals = value if value.dtype.kind == "f" else value.astype(np.float32)
         return eltwise.quantize(
-            value, tensor.scale, tensor.zero_point, kind, rounding=rounding, threads=threads
+            reals, tensor.scale, tensor.zero_point, kind, rounding=rounding, threads=threads
         )
     except ValueError as error:
         raise EngineError(f"'{tensor.name}' cannot be made of reals: {error}") from error

@@ -10,18 +10,20 @@ import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.arithmetic.dtypes import dtype_of
 from npuc.arrays import Array
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import CompileOptions
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import CompileError, UsageError
-from npuc.flow import compile_network
+from npuc.flow import compile_network, quantize_network
+from npuc.host import convert
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, shape_of
 from npuc.ir.passes import run_pipeline
 from npuc.native import library
 from npuc.program.file import load_compiled, save_compiled
-from npuc.program.model import HostConversion, NpuSubgraph
+from npuc.program.model import CpuSubgraph, HostConversion, NpuSubgraph
 from npuc.quant import SCHEMES, quantize
 from npuc.runtime.runner import Runner
 from npuc.target import load_target
@@ -157,3 +159,48 @@ def test_rows_with_gaps_in_c(layout: str, ends: str, alignment: int, tmp_path: P
             assert x.strides[-dense - 1] % 64 == 0 and not x.flags.c_contiguous
     assert core.npu_run_views(handle, None, ctypes.byref(y_view)) == 4
     core.npu_free(handle)
+
+
+@pytest.mark.parametrize("dtype", ["ui16", "i16", "ui8", "i8"])
+@pytest.mark.parametrize(
+    ("name", "scheme"), [("edge-4t", "int8"), ("edge-4t", "int16"), ("vipnano-like", ""), ("aries-like", "")]
+)
+def test_inputs_of_plain_integers(dtype: str, name: str, scheme: str, tmp_path: Path) -> None:
+    """Whatever the machine computes with, the host converts them in one step: there is no CPU subgraph, and C has the bits."""
+    kind = dtype_of(dtype).numpy
+    limits = np.iinfo(kind)
+    rng = np.random.default_rng(0)
+    x = lang.input("x", (1, 2, 9, 7), dtype)
+    weight = lang.constant(rng.normal(0, 0.4, (4, 2, 3, 3)).astype(np.float32))
+    graph = lang.build({"y": lang.conv(lang.cast(x, to="f32"), weight)})
+    most = float(max(limits.max, -limits.min))
+    ranges = {"x": (-most, most)} | {name: (-2 * most, 2 * most) for name in graph.tensor_names()}
+    target = load_target(name)
+    made = (
+        quantize(graph, ranges, SCHEMES[scheme])
+        if scheme
+        else quantize_network(graph, ranges, None, target).graph
+    )
+    options = CompileOptions(island_threshold=0)
+    save_compiled(compile_network(made, target, options).model, tmp_path / "m.npu")
+    model = load_compiled(tmp_path / "m.npu")
+    assert not any(isinstance(part, CpuSubgraph) for part in model.subgraphs)
+    assert model.tensor("x").dtype == dtype and not model.tensor("x").scale
+    inputs = {"x": rng.integers(limits.min, limits.max, (1, 2, 9, 7), kind, endpoint=True)}
+    inputs["x"].ravel()[:4] = limits.min, limits.max, 0, 1
+    expected = IntegerEngine(made).run(inputs)["y"]
+    with Runner(model) as runner:
+        np.testing.assert_array_equal(runner.run(inputs)["y"], expected)
+    for part in model.subgraphs:
+        for conversion in part.conversions if isinstance(part, HostConversion) else ():
+            tensor = model.tensor(conversion.result)
+            if conversion.source != "x":
+                continue
+            whole = np.rint(inputs["x"].astype(np.float64) / tensor.scale) + tensor.zero_point
+            assert np.abs(convert(conversion, inputs["x"], model, 1) - whole).max() <= (tensor.scale != 1)
+    core, handle, y = library(), ctypes.c_void_p(), np.empty_like(expected)
+    assert core.npu_load(str(tmp_path / "m.npu").encode(), ctypes.byref(handle)) == 0
+    pointers = (ctypes.c_void_p * 1)(inputs["x"].ctypes.data), (ctypes.c_void_p * 1)(y.ctypes.data)
+    assert core.npu_run(handle, *pointers) == 0
+    core.npu_free(handle)
+    np.testing.assert_array_equal(y, expected)

@@ -14,6 +14,7 @@ from npuc.codegen.integer_ends import with_integer_ends
 from npuc.codegen.memory_fallback import Placement
 from npuc.codegen.offload import refuse_offload
 from npuc.codegen.outputs import check_outputs, check_shape, with_own_outputs
+from npuc.codegen.plain_inputs import with_plain_inputs
 from npuc.errors import CompileError, ScheduleError
 from npuc.ir import Graph, Value, npu, value_name
 from npuc.ir.states import set_states
@@ -139,7 +140,8 @@ def compile_program(
     options = options or CompileOptions()
     check_outputs(graph)
     graph = rewritten_for(graph, target, "integer")
-    graph, options = with_integer_ends(graph, options.integer_ends), replace(options, integer_ends="")
+    graph = with_plain_inputs(with_integer_ends(graph, options.integer_ends))
+    options = replace(options, integer_ends="")
     set_states(graph, graph.states)
     graph, copies = with_own_outputs(graph)
     whole = int(target.memory.local.size)

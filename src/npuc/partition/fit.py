@@ -114,6 +114,8 @@ def limit_fit(op: TensorOp, graph: Graph, target: Target, bits: tuple[int, int] 
     """Whether the limits of a target allow an op, of a float program or of an integer one."""
     if isinstance(op, npu.Cast | npu.BlockPack):
         return Fit("native", "cast")
+    if isinstance(op, npu.Reinterpret):
+        return Fit("native", "reinterpret")  # bytes under another name: nothing is computed
     described = describe(op, graph, bits)
     if described is None:
         is_open = not all(is_static(value) for value in (*op.operands, *op.results))

@@ -158,13 +158,13 @@ def _standardized(ops: ImageOps, value: SSAValue, stated: Preprocess, channel: i
     if channel == 3:
         value = ops.add(Permute.make(value, order=(0, 3, 1, 2), **ops.named("planes")))
     channels, pixels = shape[channel], math.prod(shape[1:]) // shape[channel]
-    one, nothing = ops.weight("one", np.ones(channels)), ops.weight("zero", np.zeros(channels))
+    scale, bias = ops.weight("one", np.ones(channels)), ops.weight("zero", np.zeros(channels))
     named = ops.named("standardized")
     if stated.standardize == "channel":
-        value = ops.add(InstanceNorm.make(value, one, nothing, epsilon=1 / pixels, **named))
+        value = ops.add(InstanceNorm.make(value, scale, bias, epsilon=1 / pixels, **named))
     else:
         value = ops.add(
-            GroupNorm.make(value, one, nothing, groups=1, epsilon=1 / (pixels * channels), **named)
+            GroupNorm.make(value, scale, bias, groups=1, epsilon=1 / (pixels * channels), **named)
         )
     return ops.add(Permute.make(value, order=(0, 2, 3, 1), **ops.named("pixels"))) if channel == 3 else value
 

@@ -12,7 +12,7 @@ from npuc.arrays import Array
 from npuc.engine.handlers import Step, always, handles
 from npuc.engine.handlers.layout import elementwise, inward, outward
 from npuc.ir import Graph, Value, npu, shape_of, top
-from npuc.ir.dtypes import QuantType, quant_of
+from npuc.ir.dtypes import QuantType, dtype_of, quant_of
 from npuc.kernels import ConvPlan, MatMulPlan, Requant, eltwise, float_rows, floats, matmul, pooling, tables
 
 
@@ -181,12 +181,20 @@ def requant(op: npu.Requant, graph: Graph, threads: int) -> Step:
 
 @handles(npu.Quantize, recordable=True, in_place=True)
 def quantize(op: npu.Quantize, graph: Graph, threads: int) -> Step:
-    """Reals to integers."""
+    """Reals, or plain integers, to the integers of a type."""
     to, rounding = op.to, op.rounding
     assert isinstance(to, QuantType)
 
     scale, zero, dtype = to.scale, to.zero_point, to.dtype.numpy
-    return elementwise(lambda x: eltwise.quantize(x, scale, zero, dtype, rounding=rounding, threads=threads))
+    if dtype_of(op.x.type).is_float:
+        return elementwise(
+            lambda x: eltwise.quantize(x, scale, zero, dtype, rounding=rounding, threads=threads)
+        )
+    return elementwise(
+        lambda x: eltwise.quantize(
+            x.astype(np.float32), scale, zero, dtype, rounding=rounding, threads=threads
+        )
+    )
 
 
 @handles(npu.Dequantize, recordable=True)

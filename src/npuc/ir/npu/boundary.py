@@ -11,7 +11,7 @@ from npuc.ir.npu.definition import NpuOp, npu_op, quantized
 
 @npu_op
 class Quantize(NpuOp):
-    """sat(round(x / scale) + zero_point); `rounding` of ties is half_away or half_even."""
+    """sat(round(x / scale) + zero_point); `rounding` of ties is half_away or half_even. Plain integers are taken as float32."""
 
     name = "npu.quantize"
     x = operand()
