@@ -68,7 +68,7 @@ $(TENSORFLOW)/stamp: tests/constraints-tensorflow.txt
 
 test-frameworks: $(STAMPS)/test peers-tensorflow
 	$(BIN)/python -m pytest tests/frontend/test_tensorflow_models.py tests/frontend/test_tensorflow_ops.py \
-		tests/frontend/test_keras_networks.py
+		tests/frontend/test_keras_networks.py tests/integrations/test_keras_tensorflow.py
 
 test-browser: $(STAMPS)/test $(STAMPS)/browser
 	@sh tests/browser/install.sh

@@ -71,8 +71,9 @@ aliases.install(
 
 _LAZY = (
     "arithmetic", "calib", "codegen", "compare", "datasets", "debug", "deploy", "engine", "errors", "evaluate", "export", "flow",
-    "frontend", "images", "import_check", "inspect", "integrations", "ir", "kernels", "lang", "metrics", "partition", "plugins",
-    "profile", "program", "quant", "runtime", "schedule", "sim", "target", "tensors", "torch", "transform",
+    "frontend", "images", "import_check", "inspect", "integrations", "ir", "keras", "kernels", "lang", "metrics", "partition",
+    "plugins", "profile", "program", "quant", "runtime", "schedule", "sim", "target", "tensorflow", "tensors", "torch",
+    "transform",
 )  # fmt: skip
 
 

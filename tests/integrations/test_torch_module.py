@@ -141,7 +141,7 @@ def test_a_file_with_another_signature_is_refused(compiled: Any, tmp_path: Path)
 
     compiled.save(tmp_path / "two.npu")
     model = load_compiled(tmp_path / "two.npu")
-    signature = json.loads(json.dumps(model.metadata["torch_module"]))
+    signature = json.loads(json.dumps(model.metadata["call_signature"]))
     for change in (
         {"outputs": ["nothing"] * 2},
         {"dtypes": ["load"] * 2},
@@ -150,7 +150,7 @@ def test_a_file_with_another_signature_is_refused(compiled: Any, tmp_path: Path)
         {"inputs": []},
         {"shapes": 3},
     ):
-        bad = replace(model, metadata={**model.metadata, "torch_module": {**signature, **change}})
+        bad = replace(model, metadata={**model.metadata, "call_signature": {**signature, **change}})
         save_compiled(bad, tmp_path / "bad.npu")
         with pytest.raises(FileFormatError, match="signature"):
             npuc.torch.load(tmp_path / "bad.npu")

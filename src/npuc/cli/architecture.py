@@ -58,15 +58,15 @@ LEVELS = (
     ArchitectureLevel("All stages in a row", ("flow",)),
     ArchitectureLevel("Around the compiler", ("debug", "doctor", "evaluate", "inspect")),
     ArchitectureLevel("Inside of frameworks", ("integrations",)),
-    ArchitectureLevel("Entrances from frameworks", ("torch",)),
+    ArchitectureLevel("Entrances from frameworks", ("keras", "tensorflow", "torch")),
     ArchitectureLevel("The command line", ("cli",)),
 )
 """From the bottom up."""
 
 LEVEL_OF = {name: number for number, level in enumerate(LEVELS) for name in level.packages}
 
-NO_MODULES = frozenset({"npuc.torch", "npuc.plugins"})
-"""Strings that look like modules and are none where they stand alone: an ONNX domain, and a group of entry points."""
+NO_MODULES = frozenset({"npuc.torch", "npuc.keras", "npuc.tensorflow", "npuc.plugins"})
+"""Strings that look like modules and are none where they stand alone: ONNX domains, and a group of entry points."""
 
 BEGIN, END = "<!-- packages: written by `make docs` -->", "<!-- end of packages -->"
 

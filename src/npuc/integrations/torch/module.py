@@ -11,7 +11,6 @@ The file and the `state_dict` hold the program and a description of arguments an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from npuc.errors import FileFormatError, InputDataError, UsageError
 from npuc.integrations.conversion import convert
 from npuc.integrations.options import IntegrationOptions
 from npuc.integrations.report import IntegrationReport
+from npuc.integrations.signature import CallSignature, saved_report, signature_of, with_signature
 from npuc.integrations.structure import Form, described, rebuilt
 from npuc.integrations.torch.counting import rows_are_independent
 from npuc.integrations.torch.live import from_torch
@@ -36,50 +36,10 @@ from npuc.runtime import Runner
 from npuc.words import counted
 
 INTEGRATION = "npuc.torch.compile_module"
-_KEY = "torch_module"
-"""Where the metadata of a compiled model has the signature."""
 _WITHOUT = ("calibrate", "data", "background", "fallback")
 """Options of torch.compile that mean nothing ahead of time."""
 _CLOSE = 0.999
 """The cosine between the results of torch and of the import, at the least."""
-
-
-@dataclass(frozen=True)
-class ModuleSignature:
-    """What a module takes and gives."""
-
-    arguments: Form
-    """The form of (args, kwargs)."""
-    results: Form
-    inputs: tuple[str, ...]
-    """For each tensor of the arguments, the input of the program; empty for one that the network does not use."""
-    outputs: tuple[str, ...]
-    """For each tensor of the results, the output of the program."""
-    shapes: tuple[tuple[int, ...], ...]
-    """Of the results."""
-    dtypes: tuple[str, ...]
-    rows_vary: bool
-    """Whether a batch may have any number of rows."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**vars(self), "shapes": [list(shape) for shape in self.shapes]}
-
-    @staticmethod
-    def from_json(values: Any) -> ModuleSignature:
-        """The signature that a file has."""
-        try:
-            return ModuleSignature(
-                dict(values["arguments"]),
-                dict(values["results"]),
-                tuple(map(str, values["inputs"])),
-                tuple(map(str, values["outputs"])),
-                tuple(tuple(int(size) for size in shape) for shape in values["shapes"]),
-                tuple(map(str, values["dtypes"])),
-                bool(values["rows_vary"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise FileFormatError("the signature of the module is damaged") from error
 
 
 class NpuModule(torch.nn.Module):  # type: ignore[misc]
@@ -89,16 +49,13 @@ class NpuModule(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self._device = device
         self._runner: Runner | None = None
-        self._signature: ModuleSignature | None = None
+        self._signature: CallSignature | None = None
         if model is not None:
             self._use(model)
 
     def _use(self, model: CompiledModel) -> None:
         runner = Runner(model, self._device)
-        values = model.metadata.get(_KEY)
-        signature = _plain_signature(runner) if values is None else ModuleSignature.from_json(values)
-        _check(signature, runner)
-        self._runner, self._signature = runner, signature
+        self._runner, self._signature = runner, signature_of(runner)
 
     @property
     def program(self) -> CompiledModel:
@@ -108,12 +65,7 @@ class NpuModule(torch.nn.Module):  # type: ignore[misc]
     @property
     def report(self) -> IntegrationReport:
         """What runs where, and why."""
-        values = self.program.metadata.get("report")
-        if not isinstance(values, Mapping):
-            raise UsageError(
-                "the program has no report", fix="Compile the module with npuc.torch.compile_module"
-            )
-        return IntegrationReport.from_json(values)
+        return saved_report(self.program)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -133,7 +85,7 @@ class NpuModule(torch.nn.Module):  # type: ignore[misc]
         arrays = {
             name: array_of(tensor) for name, tensor in zip(signature.inputs, tensors, strict=True) if name
         }
-        rows = self._rows(runner, signature, arrays)
+        rows = signature.rows(runner, arrays)
         outputs = runner.run(arrays)
         place = tensors[0].device if tensors else torch.device("cpu")
         results = [
@@ -142,22 +94,7 @@ class NpuModule(torch.nn.Module):  # type: ignore[misc]
         ]
         return rebuilt(signature.results, results)
 
-    @staticmethod
-    def _rows(runner: Runner, signature: ModuleSignature, arrays: dict[str, Array]) -> int | None:
-        for info in runner.input_tensors:
-            array = arrays[info.name]
-            if signature.rows_vary and array.ndim and array.shape[1:] == info.shape[1:]:
-                continue
-            if array.ndim == 0 and info.shape in ((), (1,)):
-                arrays[info.name] = array.reshape(info.shape)
-            elif array.shape != info.shape:
-                rest = " or any other number of rows" if signature.rows_vary else ""
-                raise InputDataError(
-                    f"input '{info.name}' takes shape {list(info.shape)}{rest}, and was given {list(array.shape)}"
-                )
-        return len(next(iter(arrays.values()))) if signature.rows_vary else None
-
-    def _loaded(self) -> tuple[Runner, ModuleSignature]:
+    def _loaded(self) -> tuple[Runner, CallSignature]:
         if self._runner is None or self._signature is None:
             raise UsageError(
                 "the module has no program yet", fix="Use load_state_dict, or npuc.torch.load(path)"
@@ -232,7 +169,7 @@ def compile_module(module: Any, data: Iterable[Any], **options: Any) -> NpuModul
         INTEGRATION,
         type(module).__name__,
     )
-    signature = ModuleSignature(
+    signature = CallSignature(
         form,
         results,
         tuple(names),
@@ -241,14 +178,7 @@ def compile_module(module: Any, data: Iterable[Any], **options: Any) -> NpuModul
         tuple(str(leaf.dtype).removeprefix("torch.") for leaf in leaves),
         rows_vary,
     )
-    model = replace(
-        conversion.model,
-        metadata={
-            **conversion.model.metadata,
-            _KEY: signature.as_json(),
-            "report": conversion.report.as_json(),
-        },
-    )
+    model = with_signature(conversion, signature)
     if parsed.report is True:
         print(conversion.report)
     return NpuModule(model, parsed.device)
@@ -387,38 +317,3 @@ def _outputs(graph: Graph, inputs: Mapping[str, Array], leaves: Sequence[torch.T
                 fix="Report it with the model; 'npuc import' on an exported program shows the first layer that differs",
             )
     return chosen
-
-
-def _plain_signature(runner: Runner) -> ModuleSignature:
-    """Of a compiled model that is no module: inputs in order, a tuple of outputs."""
-    inputs, outputs = runner.input_tensors, runner.output_tensors
-    args = {"tuple": [{"tensor": number} for number in range(len(inputs))]}
-    return ModuleSignature(
-        {"tuple": [args, {"dict": []}]},
-        {"tuple": [{"tensor": number} for number in range(len(outputs))]},
-        tuple(info.name for info in inputs),
-        tuple(info.name for info in outputs),
-        tuple(info.shape for info in outputs),
-        tuple(info.dtype.name for info in outputs),
-        False,
-    )
-
-
-def _check(signature: ModuleSignature, runner: Runner) -> None:
-    """A signature comes from a file: it must fit the program."""
-    inputs = {info.name for info in runner.input_tensors}
-    outputs = {info.name: info.shape for info in runner.output_tensors}
-    fits = (
-        inputs == {name for name in signature.inputs if name}
-        and len(signature.outputs) == len(signature.shapes) == len(signature.dtypes)
-        and all(
-            name in outputs
-            and isinstance(getattr(torch, dtype, None), torch.dtype)
-            and int(np.prod(shape)) == int(np.prod(outputs[name]))
-            for name, shape, dtype in zip(signature.outputs, signature.shapes, signature.dtypes, strict=True)
-        )
-    )
-    if not fits:
-        raise FileFormatError("the signature of the module does not fit its program")
-    rebuilt(signature.results, signature.outputs)
-    rebuilt(signature.arguments, signature.inputs)
