@@ -60,6 +60,10 @@ static const rule RULES[] = {
     {10, RULE_ADDRESS, 80, 0}, /* last_state */
     {10, RULE_ADDRESS, 84, 0}, /* y */
     {10, RULE_CHOICE, 88, 11}, /* y_dtype */
+    {11, RULE_ADDRESS, 24, 0}, /* x */
+    {11, RULE_ADDRESS, 28, 0}, /* y */
+    {11, RULE_ADDRESS, 32, 0}, /* constants */
+    {11, RULE_CHOICE, 72, 2}, /* coupled */
     {16, RULE_ADDRESS, 24, 0}, /* x */
     {16, RULE_ADDRESS, 28, 0}, /* y */
     {16, RULE_WIDTH, 32, 0}, /* bytes */

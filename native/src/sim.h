@@ -65,6 +65,7 @@ int64_t npuc_sim_size(int32_t dtype);
 
 /* Bytes of the constants of a recurrent layer. */
 int64_t npuc_recurrent_constants(const npuc_i_recurrent *r);
+int64_t npuc_quantized_lstm_constants(const npuc_i_quantized_lstm *r);
 
 /* Reads a record into `decoded` and lists what it touches; no memory is looked at. */
 npuc_status npuc_decode(const uint8_t *record, npuc_decoded *decoded, npuc_sim_error *error);

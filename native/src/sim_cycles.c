@@ -14,6 +14,7 @@
 #define MOST_BANKS 1024
 #define MASK_WORDS (MOST_BANKS / 64)
 #define NEVER ((int64_t)1 << 60)
+#define FIXED_POINT_FUNCTION 32 /* operations of the vector engine for a sigmoid or tanh: an exponential and a reciprocal */
 
 static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -107,6 +108,23 @@ static int64_t recurrent_work(const npuc_machine *m, const npuc_i_recurrent *r)
     return plus(by_rate(product(3, given), rate_of(m, r->x_dtype, r->w_dtype)), times(r->steps, step));
 }
 
+/* As a recurrent layer; sigmoid and tanh are computed by the vector engine. */
+static int64_t quantized_lstm_work(const npuc_machine *m, const npuc_i_quantized_lstm *r)
+{
+    const int64_t gates = r->coupled ? 3 : 4, rows = ceil_div(times(gates, r->cells), m->output_lanes), units = times(r->batch, r->cells);
+    const int64_t given[] = {rows, ceil_div(r->inputs, m->input_lanes), ceil_div(times(r->steps, r->batch), m->pixel_lanes)};
+    const int64_t pixels = ceil_div(r->batch, m->pixel_lanes);
+    const int64_t kept[] = {rows, ceil_div(r->outputs, m->input_lanes), pixels};
+    const int64_t projected[] = {ceil_div(r->outputs, m->output_lanes), ceil_div(r->cells, m->input_lanes), pixels};
+    const int64_t functions = (gates + 1) * FIXED_POINT_FUNCTION, peepholes = r->peephole_rows ? gates - 1 : 0;
+    const int64_t work = 2 * gates + 5 + peepholes + functions + (r->norm ? 4 * gates : 0);
+    const npuc_rate rate = rate_of(m, NPUC_I8, NPUC_I8);
+    int64_t step = plus(m->start, by_rate(product(3, kept), rate));
+    step = plus(step, ceil_div(times(units, work), m->vector_lanes));
+    if (r->projected) step = plus(step, plus(m->start, by_rate(product(3, projected), rate)));
+    return plus(by_rate(product(3, given), rate), times(r->steps, step));
+}
+
 static int64_t four(const uint32_t *size)
 {
     const int64_t sizes[] = {size[0], size[1], size[2], size[3]};
@@ -197,6 +215,7 @@ static npuc_status cost_of(const npuc_machine *m, const npuc_record *r, int64_t 
         return NPUC_OK;
     case NPUC_OP_MATMUL: *cycles = plus(m->start, matmul_work(m, &r->matmul)); return NPUC_OK;
     case NPUC_OP_RECURRENT: *cycles = plus(m->start, recurrent_work(m, &r->recurrent)); return NPUC_OK;
+    case NPUC_OP_QUANTIZED_LSTM: *cycles = plus(m->start, quantized_lstm_work(m, &r->quantized_lstm)); return NPUC_OK;
     case NPUC_OP_TABLE:
         *cycles = plus(m->start, ceil_div(vector_work(r), m->table_units ? m->table_units : m->vector_lanes));
         return NPUC_OK;

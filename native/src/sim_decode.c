@@ -362,6 +362,41 @@ static npuc_status recurrent(npuc_decoded *d)
     return finish(d);
 }
 
+/* Bytes of the constants of a quantized LSTM, in the order of docs/arithmetic-recurrent.md. */
+int64_t npuc_quantized_lstm_constants(const npuc_i_quantized_lstm *r)
+{
+    const int64_t gates = r->coupled ? 3 : 4, rows = times(gates, r->cells), outputs = r->projected ? r->outputs : 0;
+    int64_t bytes = 4 * (4 * gates + 3) + times(rows, 2 * 4);
+    if (r->peephole_rows) bytes += 4 * 2 * (gates - 1);
+    if (r->norm) bytes += 4 * 3 * gates + times(rows, 4 + 2);
+    if (r->projected) bytes += 4 * 4 + times(outputs, 4);
+    bytes += times(times(times(gates - 1, r->peephole_rows), r->cells), 2);
+    bytes += times(rows, (int64_t)r->inputs + r->outputs) + times(outputs, r->cells);
+    return bytes < NPUC_HUGE ? bytes : NPUC_HUGE;
+}
+
+static npuc_status quantized_lstm(npuc_decoded *d)
+{
+    const npuc_i_quantized_lstm *r = &d->record.quantized_lstm;
+    if (r->coupled > 1 || r->norm > 1 || r->projected > 1) return npuc_sim_fail(d->error, "a flag that is neither 0 nor 1");
+    if (!r->projected && r->outputs != r->cells)
+        return npuc_sim_fail(d->error, "%u outputs of %u cells, without a projection", r->outputs, r->cells);
+    if (r->peephole_rows > 1 && r->peephole_rows != r->batch)
+        return npuc_sim_fail(d->error, "peepholes of %u samples in a batch of %u", r->peephole_rows, r->batch);
+    TRY(place(d, "constants", r->constants, 4));
+    TRY(dense(d, "constants", r->constants, npuc_quantized_lstm_constants(r), 1, 0));
+    TRY(place(d, "x", r->x, 1));
+    npuc_access *x = next(d, "x", 0);
+    x->at = r->x, x->run = r->inputs, x->axes = 2;
+    x->size[0] = r->steps, x->stride[0] = r->x_step, x->size[1] = r->batch, x->stride[1] = r->x_sample;
+    TRY(finish(d));
+    TRY(place(d, "y", r->y, 1));
+    npuc_access *y = next(d, "y", 1);
+    y->at = r->y, y->run = r->outputs, y->axes = 2;
+    y->size[0] = r->steps, y->stride[0] = r->y_step, y->size[1] = r->batch, y->stride[1] = r->y_sample;
+    return finish(d);
+}
+
 static int64_t element(npuc_decoded *d, int32_t bytes)
 {
     if (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8) return bytes;
@@ -606,6 +641,7 @@ npuc_status npuc_decode(const uint8_t *record, npuc_decoded *d, npuc_sim_error *
     case NPUC_OP_CONV: return conv(d);
     case NPUC_OP_MATMUL: return matmul(d);
     case NPUC_OP_RECURRENT: return recurrent(d);
+    case NPUC_OP_QUANTIZED_LSTM: return quantized_lstm(d);
     case NPUC_OP_COPY: return copy(d);
     case NPUC_OP_FILL: return fill(d);
     case NPUC_OP_GATHER: return gather(d);

@@ -345,6 +345,48 @@ static npuc_status recurrent(const job *j)
     return NPUC_OK;
 }
 
+static npuc_status quantized_lstm(const job *j)
+{
+    const npuc_i_quantized_lstm *r = &j->d->record.quantized_lstm;
+    const int64_t gates = r->coupled ? 3 : 4, rows = gates * r->cells;
+    const uint8_t *at = j->local + r->constants;
+    npuc_quantized_lstm p = {.coupled = r->coupled,
+                             .integer_bits = r->integer_bits,
+                             .cell_clip = r->cell_clip,
+                             .first_h = r->first_h,
+                             .steps = r->steps,
+                             .batch = r->batch,
+                             .inputs = r->inputs,
+                             .cells = r->cells,
+                             .outputs = r->outputs,
+                             .x_step = r->x_step,
+                             .x_sample = r->x_sample,
+                             .y_step = r->y_step,
+                             .y_sample = r->y_sample,
+                             .peephole_rows = r->peephole_rows};
+    p.scales_x = (const int32_t *)(const void *)at, at += 2 * gates * 4;
+    p.scales_h = (const int32_t *)(const void *)at, at += 2 * gates * 4;
+    if (r->peephole_rows) p.scales_c = (const int32_t *)(const void *)at, at += 2 * (gates - 1) * 4;
+    if (r->norm) p.norm_scales = (const int32_t *)(const void *)at, at += 3 * gates * 4;
+    p.hidden = (const int32_t *)(const void *)at, at += 3 * 4;
+    if (r->projected) p.projected = (const int32_t *)(const void *)at, at += 4 * 4;
+    p.bias_x = (const int32_t *)(const void *)at, at += rows * 4;
+    p.bias_h = (const int32_t *)(const void *)at, at += rows * 4;
+    if (r->norm) p.norm_bias = (const int32_t *)(const void *)at, at += rows * 4;
+    if (r->projected) p.projection_bias = (const int32_t *)(const void *)at, at += (int64_t)r->outputs * 4;
+    if (r->norm) p.norm_weight = (const int16_t *)(const void *)at, at += rows * 2;
+    if (r->peephole_rows) p.peephole = (const int16_t *)(const void *)at, at += (gates - 1) * r->peephole_rows * r->cells * 2;
+    p.w = (const int8_t *)at, at += rows * r->inputs;
+    p.r = (const int8_t *)at, at += rows * r->outputs;
+    if (r->projected) p.projection = (const int8_t *)at;
+    npuc_status status = npuc_quantized_lstm_check(&p);
+    if (status) return kernel(j, status);
+    int16_t *room = (int16_t *)(void *)npuc_buffer_get(&j->shop->scratch, npuc_quantized_lstm_room(&p));
+    if (!room) return no_memory(j);
+    status = npuc_quantized_lstm_run_in(&p, room, (const int8_t *)(j->local + r->x), (int8_t *)(j->local + r->y), j->threads);
+    return status ? kernel(j, status) : NPUC_OK;
+}
+
 typedef struct views {
     int64_t shape[4], a_stride[4], b_stride[4];
     npuc_view a, b;
@@ -662,6 +704,7 @@ npuc_status npuc_sim_instruction(npuc_workshop *workshop, const npuc_decoded *de
     case NPUC_OP_CONV: return conv(j);
     case NPUC_OP_MATMUL: return matmul(j);
     case NPUC_OP_RECURRENT: return recurrent(j);
+    case NPUC_OP_QUANTIZED_LSTM: return quantized_lstm(j);
     case NPUC_OP_COPY: return copy(j);
     case NPUC_OP_FILL: return fill(j);
     case NPUC_OP_GATHER: return gather(j);

@@ -309,11 +309,11 @@ def _require_float(path: Path | str, graph: Graph) -> None:
     from npuc.ir import dtype_of, shown_name, top
     from npuc.quant.prequantized import is_quantized
 
-    if not is_quantized(graph):
-        return
+    quantized = is_quantized(graph)
     for op in graph.ops:
         values = (*op.operands, *op.results)
-        if isinstance(op, top.Onnx) and not any(dtype_of(value.type).is_float for value in values):
+        plain = isinstance(op, top.Onnx) and not any(dtype_of(value.type).is_float for value in values)
+        if (quantized and plain) or isinstance(op, top.QuantizedLSTM):
             raise UsageError(
                 f"--force-float cannot make {path} float: layer '{shown_name(op)}' computes with integers of its own",
                 fix="Leave --force-float out to keep the model's quantization, or give the float model that it was made of",

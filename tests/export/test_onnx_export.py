@@ -17,10 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
+from npuc.arithmetic.quantized_lstm import Multiplier, QuantizedLstm
 from npuc.export.onnx import embed, model, to_onnx
 from npuc.export.onnx.registry import RULES
 from npuc.ir import Graph, top
 from npuc.ir.definition import TOP_OPS, TopOp
+from npuc.kernels.quantized_lstm import run_quantized_lstm
 from support.graphs import Array, assert_close, build, evaluate, random_inputs
 
 QUICK = settings(max_examples=40, deadline=None, derandomize=True)
@@ -745,6 +747,48 @@ def recurrent(kind: type[TopOp], gates: int, results: int, directions: int, **op
 for kind, gates, results in ((top.RNN, 1, 2), (top.GRU, 3, 2), (top.LSTM, 4, 3)):
     recurrent(kind, gates, results, 1)
 recurrent(top.GRU, 3, 2, 1, linear_before_reset=True)
+
+INTEGERS = np.random.default_rng(2)
+LSTM_SCALE = Multiplier(1 << 30, 33)
+QUANTIZED_LSTM = QuantizedLstm(
+    weight=INTEGERS.integers(-128, 128, (16, 3)).astype(np.int8),
+    recurrence=INTEGERS.integers(-128, 128, (16, 4)).astype(np.int8),
+    bias_x=INTEGERS.integers(-5000, 5000, 16).astype(np.int32),
+    bias_h=INTEGERS.integers(-5000, 5000, 16).astype(np.int32),
+    scales_x=(LSTM_SCALE,) * 4,
+    scales_h=(LSTM_SCALE,) * 4,
+    integer_bits=4,
+    cell_clip=0,
+    first_h=3,
+    hidden=Multiplier(1 << 30, 53),
+    hidden_zero_point=3,
+)
+case(
+    "quantized lstm",
+    {"x": (2, 5, 3)},
+    lambda bld, x: bld(
+        top.QuantizedLSTM,
+        x,
+        QUANTIZED_LSTM.weight,
+        QUANTIZED_LSTM.recurrence,
+        np.stack([QUANTIZED_LSTM.bias_x, QUANTIZED_LSTM.bias_h]),
+        x_parameters=(0.03, -5.0),
+        y_parameters=(0.01, 3.0),
+        integer_bits=4,
+        first_h=3,
+        gate_scales=[*LSTM_SCALE] * 8,
+        hidden_scale=(*QUANTIZED_LSTM.hidden, 3),
+    ),
+    lambda x: (
+        np.float32(0.01)
+        * (
+            run_quantized_lstm(
+                np.clip(np.round(x / np.float32(0.03)) - 5, -128, 127).astype(np.int8), QUANTIZED_LSTM
+            )
+            - np.float32(3)
+        )
+    ),
+)
 
 
 @pytest.mark.parametrize("item", CASES, ids=lambda item: item.name)

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tflite import ActivationFunctionType as Fused
 
+from npuc.arithmetic.fixed_point import sigmoid_table, tanh_table
+from npuc.deploy.c import export_c
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import InvalidModelError, NpucError, UnsupportedOpError, UsageError
 from npuc.export.tflite.model import TFLiteQuantization
@@ -24,14 +26,17 @@ from npuc.flow import (
     quantize_network,
 )
 from npuc.frontend.tflite import import_tflite
-from npuc.frontend.tflite.fixed_point import sigmoid_table, tanh_table
 from npuc.frontend.tflite.reader import read
 from npuc.ir import load_graph, save_graph, shape_of, top, value_name
+from npuc.program.file import save_compiled
+from npuc.program.model import CpuSubgraph, HostConversion, NpuSubgraph
 from npuc.runtime import Runner
+from npuc.sim import functional, sanitize
 from npuc.target import load_target
 from support.hostile.isolation import command_line
 from support.networks.tflite import assert_same_bits, run_litert
 from support.networks.tflite_lstm import Lstm
+from support.programs.c_applications import build, run
 
 # Weights so small that no gate saturates, and zero points, so that every term of a sum is seen in the outputs.
 USUAL: dict[str, Any] = {
@@ -41,6 +46,7 @@ USUAL: dict[str, Any] = {
     "hidden_scales": (1 / 100, -20),
 }
 RNG = np.random.default_rng(0)
+EDGE = load_target("edge-4t")
 
 
 def layer(**form: Any) -> Lstm:
@@ -48,13 +54,15 @@ def layer(**form: Any) -> Lstm:
 
 
 def same_bits(lstm: Lstm) -> None:
-    """LiteRT's outputs, by the program as it was imported and by the integer network."""
+    """LiteRT's outputs, by the program as it was imported, by the integer network and by its one instruction."""
     data, feed = lstm.data(), lstm.feed(lstm.seed)
     expected = run_litert(data, feed)["y"]
     np.testing.assert_array_equal(
         FloatEngine(import_tflite(data), threads=1).run(feed)["y"], expected, str(lstm)
     )
-    assert_same_bits(data, feed)
+    model = compile_network(assert_same_bits(data, feed), EDGE).model
+    assert all(isinstance(part, NpuSubgraph | HostConversion) for part in model.subgraphs)
+    np.testing.assert_array_equal(functional.run(model, feed)["y"], expected, str(lstm))
     assert len(np.unique(expected)) > min(8, expected.size // 4), "the outputs say nothing"
 
 
@@ -176,10 +184,13 @@ def test_the_check_of_an_import_is_exact(model: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["edge-1t", "server-32t"])
-def test_compiled_it_runs_on_the_cpu_with_the_same_bits(model: Path, target: str) -> None:
+def test_compiled_it_runs_on_the_npu_with_the_same_bits(model: Path, target: str) -> None:
     machine = load_target(target)
     done = quantize_network(import_model(model), target=machine)
-    with Runner(compile_network(done.graph, machine).model) as runner:
+    compiled = compile_network(done.graph, machine).model
+    assert not any(isinstance(part, CpuSubgraph) for part in compiled.subgraphs)
+    assert not sanitize(compiled)
+    with Runner(compiled) as runner:
         for seed in range(3):
             feed = NETWORK.feed(seed)
             expected = run_litert(model.read_bytes(), feed)["y"]
@@ -187,14 +198,48 @@ def test_compiled_it_runs_on_the_cpu_with_the_same_bits(model: Path, target: str
             np.testing.assert_array_equal(actual, expected)
 
 
-def test_the_commands_say_where_it_runs_and_why(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("bm1684x-like", "its roundings are TFLite's"), ("vipnano-like", "its integers are TFLite's")],
+)
+def test_a_machine_of_other_arithmetic_leaves_it_to_the_cpu(model: Path, target: str, words: str) -> None:
+    machine = load_target(target)
+    done = quantize_network(import_model(model), target=machine)
+    compiled = compile_network(done.graph, machine).model
+    reasons = [
+        r for part in compiled.subgraphs if isinstance(part, CpuSubgraph) for r in part.reasons.values()
+    ]
+    assert any(words in reason for reason in reasons), reasons
+
+
+def test_a_layer_beyond_local_memory_has_the_same_bits_on_the_cpu() -> None:
+    lstm = layer(cells=160, inputs=1000, steps=2)
+    data, feed = lstm.data(), lstm.feed(0)
+    machine = load_target("edge-1t")
+    model = compile_network(quantize_network(import_tflite(data), target=machine).graph, machine).model
+    assert any(isinstance(part, CpuSubgraph) for part in model.subgraphs)
+    with Runner(model) as runner:
+        np.testing.assert_array_equal(runner.run(feed)["y"], run_litert(data, feed)["y"])
+
+
+@pytest.mark.parametrize("standalone", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_c_applications_have_the_same_bits(tmp_path: Path, standalone: bool) -> None:
+    lstm = layer(cells=7, outputs=5, peephole=True, norm=True, time_major=True, batch=2)
+    data, feed = lstm.data(), lstm.feed(0)
+    model = compile_network(quantize_network(import_tflite(data)).graph, EDGE).model
+    assert not sanitize(model)
+    save_compiled(model, tmp_path / "model.npu")
+    export_c(model, (tmp_path / "model.npu").read_bytes(), tmp_path / "app", feed, standalone=standalone)
+    build(tmp_path / "app", CFLAGS="-O0")
+    status, words = run(tmp_path / "app", *([] if standalone else ["sample"]))
+    assert status == 0 and "expected bits" in words, words
+
+
+def test_the_commands_say_where_it_runs(model: Path, tmp_path: Path) -> None:
     program, integer, results = (tmp_path / name for name in ("model.npu", "model.mlir", "results.npz"))
     code, shown, _ = command_line("compile", str(model), "--target", "edge-1t", "-o", str(program))
-    assert (
-        code == 0
-        and "the NPU has no instruction for TFLite's integer LSTM" in shown
-        and "no integer form" not in shown
-    )
+    assert code == 0 and "CPU" not in shown and "no integer form" not in shown
+    assert "quantized_lstm" in command_line("objdump", str(program))[1]
     assert command_line("quantize", str(model), "-o", str(integer))[0] == 0
     np.savez(tmp_path / "x.npz", **NETWORK.feed())
     expected = run_litert(model.read_bytes(), NETWORK.feed())["y"]
@@ -213,9 +258,8 @@ def test_a_saved_program_computes_the_same(model: Path, tmp_path: Path) -> None:
 
 def test_the_layer_has_the_name_of_its_tensor(model: Path) -> None:
     graph = import_tflite(model)
-    (scan,) = (op for op in graph.ops if isinstance(op, top.Onnx))
-    assert value_name(scan.results[0]).startswith("unidirectional_sequence_lstm")
-    assert scan.op_type == "Scan" and scan.reason == "the NPU has no instruction for TFLite's integer LSTM"
+    (lstm,) = (op for op in graph.ops if isinstance(op, top.QuantizedLSTM))
+    assert value_name(lstm.y).startswith("unidirectional_sequence_lstm")
 
 
 def test_another_batch_than_the_states_of_the_file(tmp_path: Path) -> None:

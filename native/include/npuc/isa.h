@@ -41,6 +41,7 @@ typedef enum npuc_opcode {
     NPUC_OP_CONV = 8,
     NPUC_OP_MATMUL = 9,
     NPUC_OP_RECURRENT = 10,
+    NPUC_OP_QUANTIZED_LSTM = 11,
     NPUC_OP_COPY = 16,
     NPUC_OP_FILL = 17,
     NPUC_OP_GATHER = 18,
@@ -68,6 +69,7 @@ typedef enum npuc_opcode {
     X(conv, 8, NPUC_QUEUE_MATRIX) \
     X(matmul, 9, NPUC_QUEUE_MATRIX) \
     X(recurrent, 10, NPUC_QUEUE_MATRIX) \
+    X(quantized_lstm, 11, NPUC_QUEUE_MATRIX) \
     X(copy, 16, NPUC_QUEUE_VECTOR) \
     X(fill, 17, NPUC_QUEUE_VECTOR) \
     X(gather, 18, NPUC_QUEUE_VECTOR) \
@@ -235,6 +237,32 @@ typedef struct npuc_i_recurrent {
     uint8_t rest[40];
 } npuc_i_recurrent;
 NPUC_ISA_CHECK(npuc_i_recurrent);
+
+/* TFLite's integer LSTM over all its steps, with its state in local memory (docs/arithmetic-recurrent.md). */
+typedef struct npuc_i_quantized_lstm {
+    npuc_head head;
+    uint32_t x; /* the sequence, i8: rows of `inputs` for each step and sample */
+    uint32_t y; /* the outputs, i8: rows of `outputs` for each step and sample */
+    uint32_t constants; /* scales, biases, peepholes and weights in the order of docs/arithmetic-recurrent.md */
+    uint32_t steps;
+    uint32_t batch; /* samples */
+    uint32_t inputs;
+    uint32_t cells; /* units */
+    uint32_t outputs; /* as many as there are cells, unless they are projected */
+    uint32_t x_step; /* elements from one step of x to the next */
+    uint32_t x_sample; /* elements from one sample of x to the next */
+    uint32_t y_step; /* elements from one step of y to the next */
+    uint32_t y_sample; /* elements from one sample of y to the next */
+    uint8_t coupled; /* 1: the input gate is 1 less the forget gate, and has no constants */
+    uint8_t norm; /* 1: gates have layer norms */
+    uint8_t projected; /* 1: outputs are a product of what the units give */
+    uint8_t integer_bits; /* of a cell: 0 to 6 */
+    uint32_t peephole_rows; /* of peepholes: 1, or one for each sample; 0: there are none */
+    int32_t cell_clip; /* the largest cell; 0: 16 bits */
+    int32_t first_h; /* what the state begins with: its zero point */
+    uint8_t rest[72];
+} npuc_i_quantized_lstm;
+NPUC_ISA_CHECK(npuc_i_quantized_lstm);
 
 /* Copy elements between strided views of local memory. */
 typedef struct npuc_i_copy {

@@ -226,6 +226,39 @@ npuc_status npuc_recurrent_check(const npuc_recurrent *recurrent);
 npuc_status npuc_recurrent_run_in(
     const npuc_recurrent *recurrent, int16_t *room, const void *x, void *h, int16_t *state, void *y, int32_t threads);
 
+/*
+ * TFLite's integer LSTM over a whole sequence, of 8-bit x, h and weights and 16-bit gates and cells: docs/arithmetic-recurrent.md.
+ * Gates are in the order input, forget, cell, output, without the first where it is coupled to the second. Scales are pairs of a
+ * multiplier and a shift.
+ */
+typedef struct npuc_quantized_lstm {
+    int32_t coupled;       /* the input gate is 1 less the forget gate */
+    int32_t integer_bits;  /* of a cell, 0 to 6 */
+    int32_t cell_clip;     /* the largest cell; 0 is no limit */
+    int32_t first_h;       /* what the state begins with; cells begin with 0 */
+    int64_t steps, batch, inputs, cells, outputs;
+    int64_t x_step, x_sample, y_step, y_sample; /* elements from one step, one sample to the next */
+    int64_t peephole_rows;                      /* 1, or one for each sample */
+    const int32_t *scales_x, *scales_h;         /* a pair for each gate */
+    const int32_t *scales_c;                    /* with peepholes: a pair for each gate but that of cells */
+    const int32_t *norm_scales;                 /* with a layer norm: multiplier, shift, what stands for no variance */
+    const int32_t *hidden;                      /* multiplier, shift, zero point */
+    const int32_t *projected;                   /* with a projection: multiplier, shift, zero point, the largest output (0: no limit) */
+    const int32_t *bias_x, *bias_h, *norm_bias; /* an entry a row */
+    const int32_t *projection_bias;
+    const int16_t *norm_weight; /* or NULL */
+    const int16_t *peephole;    /* or NULL: a set a gate but that of cells, of peephole_rows rows of cells */
+    const int8_t *w, *r;
+    const int8_t *projection; /* or NULL: outputs * cells */
+} npuc_quantized_lstm;
+
+NPUC_API npuc_status npuc_quantized_lstm_run(const npuc_quantized_lstm *lstm, const int8_t *x, int8_t *y, int32_t threads);
+
+/* The same with memory of the caller's own, and its bytes. */
+int64_t npuc_quantized_lstm_room(const npuc_quantized_lstm *lstm);
+npuc_status npuc_quantized_lstm_check(const npuc_quantized_lstm *lstm);
+npuc_status npuc_quantized_lstm_run_in(const npuc_quantized_lstm *lstm, int16_t *room, const int8_t *x, int8_t *y, int32_t threads);
+
 #ifdef __cplusplus
 }
 #endif

@@ -78,6 +78,7 @@ __all__ = [
     "pow",
     "prelu",
     "quantize",
+    "quantized_lstm",
     "reciprocal",
     "reduce",
     "relu",
@@ -783,6 +784,39 @@ def quantize(
 ) -> Tensor:
     """saturate(round_half_even(x / scale) + zero_point) in the type `to`"""
     return apply("quantize", name, [x, scale, zero_point], {"axis": axis, "to": to})[0]
+
+def quantized_lstm(
+    x: Operand,
+    weight: Operand,
+    recurrence: Operand,
+    bias: Operand,
+    peephole: Operand | None = None,
+    norm_weight: Operand | None = None,
+    norm_bias: Operand | None = None,
+    projection: Operand | None = None,
+    projection_bias: Operand | None = None,
+    *,
+    x_parameters: Sequence[float],
+    y_parameters: Sequence[float],
+    integer_bits: int,
+    first_h: int,
+    gate_scales: int | Sequence[int],
+    hidden_scale: int | Sequence[int],
+    time_major: bool = False,
+    cell_clip: int = 0,
+    peephole_scales: int | Sequence[int] = (),
+    norm_scales: int | Sequence[int] = (),
+    projection_scale: int | Sequence[int] = (),
+    name: str = "",
+) -> Tensor:
+    """TFLite's integer LSTM: int8 activations and weights, int16 gates and cells, to the bit of LiteRT's kernel.
+
+    `x` and the result are samples x steps x width, or steps x samples x width if `time_major`; they are reals in steps of
+    `x_parameters` and `y_parameters` (scale and zero point), or integers of these types. Weights have a row for each gate (input,
+    forget, cell, output; without the first if it is coupled to the second) and cell; `bias` is 2 x rows, of x and of the state.
+    `gate_scales` are multiplier and shift of x, then of the state, for each gate. `npuc.arithmetic.quantized_lstm` has the rest.
+    """
+    return apply("quantized_lstm", name, [x, weight, recurrence, bias, peephole, norm_weight, norm_bias, projection, projection_bias], {"time_major": time_major, "x_parameters": x_parameters, "y_parameters": y_parameters, "integer_bits": integer_bits, "cell_clip": cell_clip, "first_h": first_h, "gate_scales": gate_scales, "hidden_scale": hidden_scale, "peephole_scales": peephole_scales, "norm_scales": norm_scales, "projection_scale": projection_scale})[0]
 
 def reciprocal(
     x: Operand,

@@ -275,11 +275,21 @@ def _numbers(op: Any, graph: Graph, target: Target) -> Obstacle | None:
             return misfit
     if isinstance(
         op,
-        npu.Conv | npu.Deconv | npu.MatMul | npu.FloatLinear | npu.BlockLinear | npu.LSTM | npu.GRU | npu.RNN,
+        npu.Conv
+        | npu.Deconv
+        | npu.MatMul
+        | npu.FloatLinear
+        | npu.BlockLinear
+        | npu.LSTM
+        | npu.GRU
+        | npu.RNN
+        | top.QuantizedLSTM,
     ):
         weights = _weights(op, target)
         if weights is not None:
             return weights
+    if isinstance(op, top.QuantizedLSTM):
+        return _double_rounding_misfit(target) or activation_misfit(STATE, target)
     if isinstance(op, _STAGED):
         return _output_stage(op, graph, target)
     if isinstance(op, npu.Table | npu.ChannelTable):
@@ -290,6 +300,14 @@ def _numbers(op: Any, graph: Graph, target: Target) -> Obstacle | None:
                 ObstacleRule.TABLE_ENTRIES, target=target.name, entries=entries, allowed=allowed
             )
     return None
+
+
+def _double_rounding_misfit(target: Target) -> Obstacle | None:
+    kinds = target.arithmetic.requantization.kinds
+    if Kind.DOUBLE_ROUNDING in kinds:
+        return None
+    kind, allowed = str(Kind.DOUBLE_ROUNDING), " or ".join(kinds)
+    return Obstacle.of(ObstacleRule.REQUANTIZATION, target=target.name, kind=kind, allowed=allowed)
 
 
 def _is_carrier(kind: QuantType, target: Target) -> bool:

@@ -245,6 +245,11 @@ def _recurrent(op: Any, graph: Graph) -> tuple[str, Parameters]:
     return op.name.split(".")[1], parameters
 
 
+def _quantized_lstm(op: top.QuantizedLSTM, graph: Graph) -> tuple[str, Parameters]:
+    steps = shape_of(op.x)[0 if op.time_major else 1]
+    return "lstm", {"hidden": op.hidden, "steps": steps, "directions": 1}
+
+
 def _attention(op: Any, graph: Graph) -> tuple[str, Parameters]:
     _, heads, queries, width = shape_of(op.query)
     keys = shape_of(op.value)[2]
@@ -297,6 +302,7 @@ _KINDS: dict[type[TensorOp], Callable[[Any, Graph], tuple[str, Parameters]]] = {
     **dict.fromkeys((top.Resize, npu.ResizeBilinear), _resize),
     **dict.fromkeys((top.Reduce, npu.ReduceSum, npu.FloatReduce), _reduce),
     **dict.fromkeys((top.LSTM, top.GRU, top.RNN, npu.LSTM, npu.GRU, npu.RNN), _recurrent),
+    top.QuantizedLSTM: _quantized_lstm,
     **dict.fromkeys((top.Gather, top.GatherElements, top.GatherND), _gather),
     **dict.fromkeys((top.ScatterElements, top.ScatterND), _plain("scatter")),
     top.Attention: _attention,

@@ -66,6 +66,11 @@ def macs(op: Any) -> int:
         directions, gates, _ = shape_of(op.weight)
         projected = op.width * op.hidden if op.width != op.hidden else 0
         return steps * batch * directions * (gates * (width + op.width) + projected)
+    if isinstance(op, top.QuantizedLSTM):
+        first, second, width = shape_of(op.x)
+        rows, outputs = shape_of(op.recurrence)
+        projected = 0 if op.projection is None else outputs * op.hidden
+        return first * second * (rows * (width + outputs) + projected)
     return 0
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from npuc.ir import Graph, is_static, result_names, shape_of, shown_name
-from npuc.ir.top import GRU, LSTM, RNN, Attention, Conv, Deconv, MatMul, Onnx, WeightOp
+from npuc.ir.top import GRU, LSTM, RNN, Attention, Conv, Deconv, MatMul, Onnx, QuantizedLSTM, WeightOp
 
 
 @dataclass(frozen=True)
@@ -133,4 +133,8 @@ def macs_of(op: Any) -> int:
         steps, batch, width = shape_of(op.x)
         directions, gates, _ = shape_of(op.weight)
         return steps * batch * directions * gates * (width + op.hidden)
+    if isinstance(op, QuantizedLSTM):
+        first, second, width = shape_of(op.x)
+        rows, outputs = shape_of(op.recurrence)
+        return first * second * rows * (width + outputs)
     return 0

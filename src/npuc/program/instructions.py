@@ -397,6 +397,68 @@ class Recurrent(TypedInstruction):
 
 
 @record
+class QuantizedLstm(TypedInstruction):
+    """TFLite's integer LSTM over all its steps, with its state in local memory (docs/arithmetic-recurrent.md)."""
+
+    name: ClassVar[str] = "quantized_lstm"
+    opcode: ClassVar[int] = 11
+    queue: ClassVar[str] = "matrix"
+    addresses: ClassVar[tuple[int, ...]] = (0, 1, 2)
+    x: Address
+    """The sequence, i8: rows of `inputs` for each step and sample."""
+    y: Address
+    """The outputs, i8: rows of `outputs` for each step and sample."""
+    constants: Address
+    """Scales, biases, peepholes and weights in the order of docs/arithmetic-recurrent.md."""
+    steps: int
+    batch: int
+    """Samples."""
+    inputs: int
+    cells: int
+    """Units."""
+    outputs: int
+    """As many as there are cells, unless they are projected."""
+    x_step: int
+    """Elements from one step of x to the next."""
+    x_sample: int
+    """Elements from one sample of x to the next."""
+    y_step: int
+    """Elements from one step of y to the next."""
+    y_sample: int
+    """Elements from one sample of y to the next."""
+    coupled: int
+    """1: the input gate is 1 less the forget gate, and has no constants."""
+    norm: int
+    """1: gates have layer norms."""
+    projected: int
+    """1: outputs are a product of what the units give."""
+    integer_bits: int
+    """Of a cell: 0 to 6."""
+    peephole_rows: int
+    """Of peepholes: 1, or one for each sample; 0: there are none."""
+    cell_clip: int
+    """The largest cell; 0: 16 bits."""
+    first_h: int
+    """What the state begins with: its zero point."""
+
+    def numbers(self) -> list[Any]:
+        """Its fields behind the head in the order of the table."""
+        return [
+            self.x, self.y, self.constants, self.steps, self.batch, self.inputs, self.cells, self.outputs,
+            self.x_step, self.x_sample, self.y_step, self.y_sample, self.coupled, self.norm, self.projected,
+            self.integer_bits, self.peephole_rows, self.cell_clip, self.first_h,
+        ]
+
+    @classmethod
+    def of(cls, n: Sequence[Any]) -> Self:
+        """The instruction of such numbers."""
+        return cls(
+            n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14], n[15],
+            n[16], n[17], n[18],
+        )
+
+
+@record
 class Copy(TypedInstruction):
     """Copy elements between strided views of local memory."""
 
@@ -1069,8 +1131,8 @@ class Custom(TypedInstruction):
 
 
 INSTRUCTIONS: tuple[type[TypedInstruction], ...] = (
-    Load, Store, Barrier, Conv, Matmul, Recurrent, Copy, Fill, Gather, Add, Mul, Requant, Table, Minmax, Cast,
-    MaxPool, AvgPool, Reduce, Topk, Softmax, Norm, Resize, Custom,
+    Load, Store, Barrier, Conv, Matmul, Recurrent, QuantizedLstm, Copy, Fill, Gather, Add, Mul, Requant,
+    Table, Minmax, Cast, MaxPool, AvgPool, Reduce, Topk, Softmax, Norm, Resize, Custom,
 )
 """All records of instructions, in the order of the table."""
 BY_NAME = {kind.name: kind for kind in INSTRUCTIONS}

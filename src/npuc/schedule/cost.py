@@ -27,6 +27,7 @@ from npuc.program.instructions import (
     Minmax,
     Mul,
     Norm,
+    QuantizedLstm,
     Recurrent,
     Reduce,
     Requant,
@@ -42,6 +43,8 @@ START = 16
 _NAMES = {code: dtype_of(name).short for code, name in TYPE_NAMES.items()}
 _PASSES = 4
 """How often the vector engine goes over the elements of a softmax, a norm or a resize."""
+_FIXED_POINT_FUNCTION = 32
+"""Operations of the vector engine for a sigmoid or tanh of a quantized LSTM: an exponential and a reciprocal."""
 _JOINS = {1: 1, 3: 4, 4: 5}
 """What joining the gates of a unit takes of the vector engine, by their number."""
 
@@ -112,6 +115,8 @@ class Costs:
                 return ceil(steps / self._rate(matmul.source.x_dtype, matmul.second.b_dtype))
             case Recurrent():
                 return self._recurrent(instruction)
+            case QuantizedLstm():
+                return self._quantized_lstm(instruction)
             case Copy() as copy:
                 return ceil_div(prod(copy.size), lanes)
             case Add() | Mul() | Minmax() as binary:
@@ -188,6 +193,27 @@ class Costs:
             projected = ceil_div(layer.projected, array.output_channels) * inner
             step += START + ceil(projected / self._rate(CODES.index("i16"), layer.w_dtype))
         return ceil(given / self._rate(layer.source.x_dtype, layer.w_dtype)) + layer.steps * step
+
+    def _quantized_lstm(self, layer: QuantizedLstm) -> int:
+        """As a recurrent layer; sigmoid and tanh are computed by the vector engine."""
+        compute, array = self.target.compute, self.target.compute.array
+        gates = 3 if layer.coupled else 4
+        rows, pixels = (
+            ceil_div(gates * layer.cells, array.output_channels),
+            ceil_div(layer.batch, array.pixels),
+        )
+        rate = self._rate(CODES.index("i8"), CODES.index("i8"))
+        given = rows * ceil_div(layer.inputs, array.input_channels)
+        given *= ceil_div(layer.steps * layer.batch, array.pixels)
+        kept = rows * ceil_div(layer.outputs, array.input_channels) * pixels
+        work = 2 * gates + 5 + (gates - 1) * bool(layer.peephole_rows)
+        work += (gates + 1) * _FIXED_POINT_FUNCTION + 4 * gates * layer.norm
+        step = START + ceil(kept / rate) + ceil_div(layer.batch * layer.cells * work, compute.vector_lanes)
+        if layer.projected:
+            projected = ceil_div(layer.outputs, array.output_channels)
+            projected *= ceil_div(layer.cells, array.input_channels) * pixels
+            step += START + ceil(projected / rate)
+        return ceil(given / rate) + layer.steps * step
 
     def _rate(self, activation: int, weight: int) -> Fraction:
         rate = self.target.compute.array.rate(_NAMES[activation], _NAMES[weight])

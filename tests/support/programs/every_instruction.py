@@ -39,6 +39,19 @@ def _recurrent_constants(rng: np.random.Generator) -> np.ndarray[Any, Any]:
     return np.concatenate([part.view(np.uint8) for part in parts])
 
 
+def _quantized_lstm_constants(rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Those of a layer of 3 inputs, 2 cells and 2 projected outputs, with peepholes and layer norms."""
+    scale = [1 << 30, 33]
+    words = [*scale * 8, *scale * 3, *[*scale, 7] * 4, *scale, 3, *scale, -4, 100]
+    parts = [
+        np.array(words, np.int32),
+        rng.integers(-(1 << 14), 1 << 14, 8 + 8 + 8 + 2).astype(np.int32),
+        rng.integers(-32768, 32768, 8 + 3 * 2).astype(np.int16),
+        rng.integers(-128, 128, 8 * 3 + 8 * 2 + 2 * 2).astype(np.int8),
+    ]
+    return np.concatenate([part.view(np.uint8) for part in parts])
+
+
 def everything() -> Draft:
     """A program that has every instruction but the barrier, on small operands."""
     rng = np.random.default_rng(0)
@@ -52,6 +65,7 @@ def everything() -> Draft:
         d.put(np.arange(513)),
     )
     gates = d.put(_recurrent_constants(rng), constant=True)
+    cells = d.put(_quantized_lstm_constants(rng), constant=True)
     exps = d.put(np.full(256, 1 << 30, np.int32))
     stage = {
         "kind": 1,
@@ -77,6 +91,10 @@ def everything() -> Draft:
             "steps": 2, "batch": 2, "inputs": 3, "hidden": 2, "gates": 4, "cell_bits": 11, "limit": 32768, "constants": gates,
             "first_h": x + 64, "first_state": x + 96, "last_h": d.room(4), "last_state": d.room(8), "y_stride": 6,
             "multiplier": 1 << 30, "shift": 40, **ranges,
+        },
+        "quantized_lstm": {
+            "steps": 2, "batch": 2, "inputs": 3, "cells": 2, "outputs": 2, "x_step": 3, "x_sample": 8, "y_step": 2, "y_sample": 5,
+            "norm": 1, "projected": 1, "integer_bits": 4, "peephole_rows": 1, "constants": cells,
         },
         "matmul": {"b": x + 64, "batch": 2, "m": 3, "k": 4, "cols": 5, "a_step": 12, "b_step": 0, **stage},
         "copy": {"bytes": 1, "size": (1, 1, 2, 2, 4, 4), "x_stride": (0, 0, 1, 32, 8, 2), "y_stride": (0, 0, 32, 16, 4, 1)},

@@ -12,7 +12,7 @@ _SHARED = (
     "sim_run.c", "sim_execute.c", "sim_layers.c", "sim_order.c",
     "sim_decode.c", "conv.c", "matmul.c", "gemm_portable.c", "isa.c", "threads.c", "loops.c", "eltwise.c", "pooling.c",
     "softmax.c", "table.c", "norm.c", "recurrent.c", "reduce.c", "resize.c", "sim_streams.c", "weights.c", "custom.c",
-    "sim_floats.c", "blocks.c", "float_gemm.c", "float_rows.c", "float_vector.c", "npu_detect.c",
+    "sim_floats.c", "blocks.c", "float_gemm.c", "float_rows.c", "float_vector.c", "npu_detect.c", "quantized_lstm.c",
     "host.c", "host_elementwise.c", "host_linear.c", "host_move.c", "host_reduce.c", "host_select.c", "host_window.c",
 )  # fmt: skip
 

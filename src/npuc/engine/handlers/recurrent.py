@@ -9,9 +9,11 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.engine.handlers import Step, handles
 from npuc.engine.handlers.arithmetic import type_of
-from npuc.ir import Graph, npu, shape_of
+from npuc.ir import Graph, npu, shape_of, top
 from npuc.ir.dtypes import QuantType
+from npuc.ir.lstm_parameters import lstm_parameters
 from npuc.ir.npu.recurrent import STATE
+from npuc.kernels.quantized_lstm import run_quantized_lstm
 from npuc.kernels.recurrent import RecurrentParameters, run_recurrent
 from npuc.kernels.tape import copy, empty
 
@@ -44,6 +46,17 @@ def recurrent(op: npu.LSTM | npu.GRU | npu.RNN, graph: Graph, threads: int) -> S
         return [
             _joined([part[i] for part in directions], shape) for i, shape in zip(chosen, shapes, strict=True)
         ]
+
+    return run
+
+
+@handles(top.QuantizedLSTM, only_integer=True, recordable=True)
+def quantized_lstm(op: top.QuantizedLSTM, graph: Graph, threads: int) -> Step:
+    """LiteRT's kernel."""
+    layer = lstm_parameters(op, graph)
+
+    def run(arrays: list[Array]) -> list[Array]:
+        return [run_quantized_lstm(arrays[0], layer, time_major=op.time_major, threads=threads)]
 
     return run
 

@@ -1,24 +1,31 @@
 """UNIDIRECTIONAL_SEQUENCE_LSTM on integers: what the model states, as the integers of LiteRT's kernel.
 
-Activations and weights are int8, cells int16 with a power of two for a scale, gates int16. The layer is one `Scan` of
-ONNX over its steps, which the CPU runs (`npuc.frontend.tflite.lstm_step`): it has the bits of LiteRT.
+Activations and weights are int8, cells int16 with a power of two for a scale, gates int16. The layer is one
+`top.quantized_lstm`, which has the bits of LiteRT wherever it runs.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import log2
 from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.quantized_lstm import (
+    Multiplier,
+    NormParameters,
+    PeepholeParameters,
+    ProjectionParameters,
+    QuantizedLstm,
+)
 from npuc.arithmetic.requantization import quantize_multiplier
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
-from npuc.frontend.tflite.lstm_step import Gate, LstmLayer, Multiplier, Norm, Projection, step
 from npuc.frontend.tflite.reader import TfliteTensor
 from npuc.frontend.tflite.scope import TfliteContext
 from npuc.frontend.tflite.view import FlatbufferView
-from npuc.ir import Value, tensor_type
+from npuc.ir import Value, top
 
 _F32 = np.float32
 _INPUTS, _STATE, _CELL = (20, 24), 18, 19
@@ -28,11 +35,25 @@ _INTERMEDIATES = 5
 _GATE_SCALE = _F32(2.0**-12)
 _MOST_INTEGER_BITS = 6
 _GUARD = _F32(10000)
-_REASON = "the NPU has no instruction for TFLite's integer LSTM"
+
+
+@dataclass(frozen=True, eq=False)
+class _Gate:
+    """One gate: its products with the input and with the state, its peepholes and its layer norm, where it has them."""
+
+    weight: Array
+    recurrence: Array
+    bias_x: Array
+    """With what the zero point of the input adds."""
+    bias_h: Array
+    scale_x: Multiplier
+    scale_h: Multiplier
+    peephole: tuple[Array, Multiplier] | None
+    norm: tuple[Array, Array, Multiplier, int] | None
 
 
 def integer_lstm(ctx: TfliteContext, options: FlatbufferView) -> Value:
-    """The whole sequence of outputs, int8."""
+    """The whole sequence of outputs, as reals."""
     return _LstmReader(ctx, options).run()
 
 
@@ -49,31 +70,43 @@ class _LstmReader:
             over="ignore", under="ignore"
         ):  # such a scale has no multiplier, which is an error of its own
             layer = self._layer()
-        x, axis = ctx.value(0), 0 if self.time_major else 1
-        shape = (*ctx.shape(0)[:2], layer.outputs)
-        # A variable begins with its zero point.
-        start = np.full((layer.batch, layer.outputs), self._quantization(ctx.tensor(_STATE))[1], np.int8)
-        cells = np.zeros((layer.batch, 1, layer.cells), np.int64)
-        y, *_ = ctx.onnx(
-            "Scan",
-            [ctx.literal(start, "state"), ctx.literal(cells, "cells"), x],
-            # ONNX Runtime wants the last states named, though nobody reads them.
-            [tensor_type(shape, "i8"), tensor_type(start.shape, "i8"), tensor_type(cells.shape, "i64")],
-            _REASON,
-            {
-                "body": step(layer),
-                "num_scan_inputs": 1,
-                "scan_input_axes": [axis],
-                "scan_output_axes": [axis],
-            },
-            order=[2, 0, 1],
-            version=16,
-            captures={
-                name: ctx.scope.shared(array, f"{ctx.first}/{name}")
-                for name, array in layer.captured().items()
-            },
+        (x_scale, x_zero), (y_scale, y_zero) = (
+            self._quantization(tensor) for tensor in (ctx.tensor(0), ctx.output())
         )
-        return y
+
+        def stored(array: Array | None, name: str) -> Value | None:
+            return None if array is None else ctx.literal(np.ascontiguousarray(array), name)
+
+        peephole, norm, projection = layer.peephole, layer.norm, layer.projection
+        return ctx.emit(
+            top.QuantizedLSTM,
+            ctx.real(0),
+            stored(layer.weight, "weight"),
+            stored(layer.recurrence, "recurrence"),
+            stored(np.stack([layer.bias_x, layer.bias_h]).astype(np.int32), "bias"),
+            stored(None if peephole is None else peephole.weight, "peephole"),
+            stored(None if norm is None else norm.weight, "norm_weight"),
+            stored(None if norm is None else norm.bias, "norm_bias"),
+            stored(None if projection is None else projection.weight, "projection"),
+            stored(None if projection is None else projection.bias.astype(np.int32), "projection_bias"),
+            time_major=self.time_major,
+            x_parameters=(float(x_scale), float(x_zero)),
+            y_parameters=(float(y_scale), float(y_zero)),
+            integer_bits=layer.integer_bits,
+            cell_clip=layer.cell_clip,
+            first_h=layer.first_h,
+            gate_scales=[
+                n for pair in zip(layer.scales_x, layer.scales_h, strict=True) for by in pair for n in by
+            ],
+            hidden_scale=(*layer.hidden, layer.hidden_zero_point),
+            peephole_scales=[] if peephole is None else [n for by in peephole.scales for n in by],
+            norm_scales=[]
+            if norm is None
+            else [n for by, guard in zip(norm.scales, norm.guards, strict=True) for n in (*by, guard)],
+            projection_scale=()
+            if projection is None
+            else (*projection.scale, projection.zero_point, projection.clip),
+        ).y
 
     # What is refused
 
@@ -105,7 +138,7 @@ class _LstmReader:
 
     # The layer
 
-    def _layer(self) -> LstmLayer:
+    def _layer(self) -> QuantizedLstm:
         ctx = self.ctx
         if ctx.rank(0) != 3:
             raise self._invalid(f"its input has rank {ctx.rank(0)}, not 3")
@@ -133,7 +166,35 @@ class _LstmReader:
         projection = self._projection(hidden, zero)
         # LiteRT takes the zero point away where a projection follows, and adds it where none does.
         zero = zero if projection is None else -zero
-        return LstmLayer(gates, batch, 15 + cell_scale, clip, _multiplier(_F32(real)), zero, projection)
+        seen = [gate.peephole for gate in gates if gate.peephole is not None]
+        norms = [gate.norm for gate in gates if gate.norm is not None]
+        return QuantizedLstm(
+            weight=np.concatenate([gate.weight for gate in gates]),
+            recurrence=np.concatenate([gate.recurrence for gate in gates]),
+            bias_x=np.concatenate([gate.bias_x for gate in gates]),
+            bias_h=np.concatenate([gate.bias_h for gate in gates]),
+            scales_x=tuple(gate.scale_x for gate in gates),
+            scales_h=tuple(gate.scale_h for gate in gates),
+            integer_bits=15 + cell_scale,
+            cell_clip=clip,
+            first_h=self._quantization(ctx.tensor(_STATE))[1],  # a variable begins with its zero point
+            hidden=_multiplier(_F32(real)),
+            hidden_zero_point=zero,
+            peephole=PeepholeParameters(
+                np.stack([np.atleast_2d(weight) for weight, _ in seen]), tuple(by for _, by in seen)
+            )
+            if seen
+            else None,
+            norm=NormParameters(
+                np.concatenate([weight for weight, *_ in norms]),
+                np.concatenate([bias for _, bias, *_ in norms]),
+                tuple(by for *_, by, _ in norms),
+                tuple(guard for *_, guard in norms),
+            )
+            if norms
+            else None,
+            projection=projection,
+        )
 
     def _require_all_or_none(self) -> None:
         ctx, coupled = self.ctx, not self.ctx.has(_WEIGHT)
@@ -177,7 +238,7 @@ class _LstmReader:
             )
         return exponent
 
-    def _gate(self, index: int, cell_scale: int) -> Gate:
+    def _gate(self, index: int, cell_scale: int) -> _Gate:
         ctx = self.ctx
         inputs, cells, outputs = self.sizes
         weight = self._constant(_WEIGHT + index, "INT8", (cells, inputs))
@@ -194,9 +255,9 @@ class _LstmReader:
             guard = max(1, int(_GUARD * by))
             if guard >= 1 << 29:
                 raise self._invalid("the scale of a layer norm is too large")
-            norm = Norm(self._constant(_NORM + index, "INT16", (cells,)), bias, _multiplier(by), guard)
+            norm = self._constant(_NORM + index, "INT16", (cells,)), bias, _multiplier(by), guard
             bias = np.zeros_like(bias)
-        return Gate(
+        return _Gate(
             weight,
             recurrence,
             self._effective(weight, bias, -zero_x),
@@ -224,7 +285,7 @@ class _LstmReader:
         spread[: samples * outputs] = np.tile(weight[:outputs], samples)
         return spread.reshape(samples, cells)
 
-    def _projection(self, hidden: Any, hidden_zero: int) -> Projection | None:
+    def _projection(self, hidden: Any, hidden_zero: int) -> ProjectionParameters | None:
         if not self.has_projection:
             return None
         ctx = self.ctx
@@ -234,7 +295,7 @@ class _LstmReader:
         if ctx.has(_PROJECTION_BIAS):
             bias = self._constant(_PROJECTION_BIAS, "INT32", (outputs,))
         scale, zero = self._quantization(ctx.tensor(_STATE))
-        return Projection(
+        return ProjectionParameters(
             weight,
             self._effective(weight, bias, hidden_zero),
             _multiplier(self._scale(_PROJECTION) * hidden / scale),

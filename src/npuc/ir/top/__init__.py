@@ -104,7 +104,7 @@ from npuc.ir.top.normalization import (
 )
 from npuc.ir.top.pooling import AvgPool, MaxPool
 from npuc.ir.top.quantization import Dequantize, Quantize
-from npuc.ir.top.recurrent import GRU, LSTM, RNN
+from npuc.ir.top.recurrent import GRU, LSTM, RNN, QuantizedLSTM
 from npuc.ir.top.reduction import Reduce
 from npuc.ir.top.resampling import GridSample, Resize
 from npuc.ir.top.weight import WeightOp
@@ -177,6 +177,7 @@ __all__ = [
     "Permute",
     "Pow",
     "Quantize",
+    "QuantizedLSTM",
     "RMSNorm",
     "Reciprocal",
     "Reduce",

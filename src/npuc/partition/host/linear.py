@@ -14,7 +14,8 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.export.onnx.emitter import Emitter
-from npuc.ir import Graph, npu, shape_of
+from npuc.export.onnx.rules.recurrent import scanned_lstm
+from npuc.ir import Graph, npu, shape_of, top
 from npuc.ir.dtypes import quant_of
 from npuc.partition.host import on_host
 from npuc.partition.host.numbers import F32, F64, I64, HostScaling, finished, integers, number, reach
@@ -153,3 +154,9 @@ def matmul(op: npu.MatMul, emit: Emitter) -> None:
         total = emit("Add", total, bias.astype(np.int64))
         bound += int(np.abs(bias.astype(np.int64)).max(initial=0))
     finished(emit, total, op, _scaling(op, emit.graph), bound)
+
+
+@on_host(top.QuantizedLSTM)
+def quantized_lstm(op: top.QuantizedLSTM, emit: Emitter) -> None:
+    """A Scan over the steps, which is exact."""
+    scanned_lstm(op, op.x, emit, to=op.y)

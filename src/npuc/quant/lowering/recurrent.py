@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.functions import sigmoid
-from npuc.arithmetic.kinds import Scales
+from npuc.arithmetic.kinds import Kind, Scales
 from npuc.arrays import Array
 from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import TopOp
@@ -302,3 +302,31 @@ def _require_types(op: RecurrentOp, context: LoweringContext, x: QuantType, h: Q
 def cell_like(kind: QuantType) -> QuantType:
     """The type of a cell that is nearest to another type."""
     return QuantType.of("i16", 2.0 ** -min(max(round(-log2(kind.scale)), 0), 15), 0)
+
+
+@lowers(top.QuantizedLSTM, types=lambda op, context: [op.y_type])
+def quantized_lstm(op: top.QuantizedLSTM, context: LoweringContext) -> Value:
+    """The same op on the integers that it has inside."""
+    if context.scheme(op).requant is not Kind.DOUBLE_ROUNDING:
+        raise NoIntegerForm("its roundings are TFLite's, which the layer is not quantized with")
+    types = [context.type_of(value) for value in (op.x, op.y)]
+    if types != [op.x_type, op.y_type]:
+        raise NoIntegerForm("its integers are TFLite's, and the target has other types")
+    constants = [None if value is None else context.real(value) for value in _constants_of(op)]
+    properties = {key: op.properties[key] for key in op.CONVERTERS if key in op.properties}
+    integers = context.integer(op.x)
+    y: Value = context.emit(top.QuantizedLSTM, integers, *constants, loc=op.location, **properties).y
+    return y
+
+
+def _constants_of(op: top.QuantizedLSTM) -> list[Value | None]:
+    return [
+        op.weight,
+        op.recurrence,
+        op.bias,
+        op.peephole,
+        op.norm_weight,
+        op.norm_bias,
+        op.projection,
+        op.projection_bias,
+    ]

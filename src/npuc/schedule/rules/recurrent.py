@@ -1,4 +1,7 @@
-"""LSTM, GRU and simple recurrent layers: one instruction a direction, which goes through all steps in local memory."""
+"""LSTM, GRU and simple recurrent layers: one instruction a direction, which goes through all steps in local memory.
+
+TFLite's integer LSTM has an instruction of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.engine.handlers.recurrent import direction_parameters, result_parts
-from npuc.ir import Graph, dtype_of, npu, shape_of
+from npuc.ir import Graph, dtype_of, npu, shape_of, top
+from npuc.ir.lstm_parameters import lstm_parameters
 from npuc.kernels.recurrent import GATES, RecurrentParameters
 from npuc.program.instruction import Address
-from npuc.program.instructions import Recurrent
+from npuc.program.instructions import QuantizedLstm, Recurrent
 from npuc.schedule.constants import Constants
 from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Rows, Tensor, Tile, aligned
 from npuc.schedule.rules import NotHere, Tensors, layers_as
@@ -187,3 +191,60 @@ def recurrent(op: npu.LSTM | npu.GRU | npu.RNN, graph: Graph, tensor: Tensors) -
     inputs = (x, *(entry for entry in initial if entry is not None))
     outputs = tuple(tensor(value) for value in op.parts)
     return Layer(y.name, layers[0].cell, inputs, outputs, computed, source=op)
+
+
+@dataclass(frozen=True)
+class QuantizedLstmOp(LayerOp):
+    """TFLite's integer LSTM: one instruction, whatever the order of samples and steps."""
+
+    x: Tensor
+    y: Tensor
+    blocks: Constants
+    template: QuantizedLstm
+    """The instruction, its addresses relative to the tensors."""
+
+    @property
+    def shared_constants(self) -> Constants:
+        """One block."""
+        return self.blocks
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """The instruction."""
+        reads = (("in0", 0, self.x.size), ("const", 0, self.blocks["layer"].nbytes))
+        return [InstructionTemplate(self.template, reads, (("out0", 0, self.y.size),))]
+
+
+@layers_as(top.QuantizedLSTM)
+def quantized_lstm(op: top.QuantizedLSTM, graph: Graph, tensor: Tensors) -> Layer:
+    """Whole: a step needs the state that the one before it leaves."""
+    if graph.constant(op.x) is not None:
+        raise NotHere("its sequence is a constant")
+    x, y = tensor(op.x), tensor(op.y)
+    if not is_natural(x) or not is_natural(y):
+        raise NotHere("its sequence has another order of axes in memory")
+    layer = lstm_parameters(op, graph)
+    steps, batch = x.shape[:2] if op.time_major else (x.shape[1], x.shape[0])
+    inputs = x.shape[2]
+    blocks = Constants({"layer": layer.constant_block()})
+    template = QuantizedLstm(
+        x=Place("in0", 0),
+        y=Place("out0", 0),
+        constants=Place("const", blocks.places["layer"]),
+        steps=steps,
+        batch=batch,
+        inputs=inputs,
+        cells=layer.cells,
+        outputs=layer.outputs,
+        x_step=inputs * (batch if op.time_major else 1),
+        x_sample=inputs * (1 if op.time_major else steps),
+        y_step=layer.outputs * (batch if op.time_major else 1),
+        y_sample=layer.outputs * (1 if op.time_major else steps),
+        coupled=int(layer.is_coupled),
+        norm=int(layer.norm is not None),
+        projected=int(layer.projection is not None),
+        integer_bits=layer.integer_bits,
+        peephole_rows=layer.peephole_rows,
+        cell_clip=layer.cell_clip,
+        first_h=layer.first_h,
+    )
+    return Layer(y.name, "lstm", (x,), (y,), QuantizedLstmOp(x, y, blocks, template), source=op)

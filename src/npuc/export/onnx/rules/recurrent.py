@@ -6,8 +6,10 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, helper
 
 from npuc.export.onnx.emitter import Emitter
+from npuc.export.onnx.lstm_step import captured, step
 from npuc.export.onnx.registry import exports
 from npuc.ir import shape_of, top
+from npuc.ir.lstm_parameters import lstm_parameters
 
 
 @exports(top.RNN, top.GRU, top.LSTM)
@@ -34,6 +36,41 @@ def recurrent(op: top.RNN | top.GRU | top.LSTM, emit: Emitter) -> None:
         op_type = "GRU"
         attributes["linear_before_reset"] = 1 if op.linear_before_reset else None
     emit.node(op_type, inputs, [emit.name(part) for part in op.parts], attributes)
+
+
+@exports(top.QuantizedLSTM)
+def quantized_lstm(op: top.QuantizedLSTM, emit: Emitter) -> None:
+    """The integers of x through a Scan whose body is exact."""
+    (x_scale, x_zero), (y_scale, y_zero) = op.x_parameters, op.y_parameters
+    x = emit("QuantizeLinear", op.x, np.array(x_scale, np.float32), np.array(x_zero, np.int8))
+    y = scanned_lstm(op, x, emit)
+    emit("DequantizeLinear", y, np.array(y_scale, np.float32), np.array(y_zero, np.int8), to=op.y)
+
+
+def scanned_lstm(op: top.QuantizedLSTM, x: Any, emit: Emitter, to: Any = None) -> str:
+    """A quantized LSTM on int8, as one Scan over its steps."""
+    layer = lstm_parameters(op, emit.graph)
+    axis = 0 if op.time_major else 1
+    batch = shape_of(op.x)[1 - axis]
+    outer = {name: emit.constant(array, name) for name, array in captured(layer).items()}
+    outputs = [
+        emit.derived("last_h"),
+        emit.derived("last_c"),
+        emit.name(to) if to is not None else emit.derived("steps"),
+    ]
+    states = [
+        emit.constant(np.full((batch, layer.outputs), layer.first_h, np.int8)),
+        emit.constant(np.zeros((batch, 1, layer.cells), np.int64)),
+    ]
+    body = step(layer, batch, emit.derived("step"), outer)
+    attributes: dict[str, Any] = {
+        "body": AttributeProto(name="body", type=AttributeProto.GRAPH, g=body),
+        "num_scan_inputs": 1,
+        "scan_input_axes": [axis],
+        "scan_output_axes": [axis],
+    }
+    emit.node("Scan", [*states, x], outputs, attributes, helper=True)
+    return outputs[2]
 
 
 def projected_lstm(op: top.LSTM, emit: Emitter) -> None:

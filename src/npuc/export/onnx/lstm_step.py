@@ -1,124 +1,54 @@
 """One step of TFLite's integer LSTM as an ONNX graph, the body of a `Scan` over the steps: docs/arithmetic-recurrent.md.
 
-`LstmLayer` holds the integers of a layer; `step` writes the graph. All of it is exact: sums of products are float32 or
-float64 below 2^24 or 2^53, the rest is int64. Arrays of the size of a layer are not in the graph but captured from
-outside under the names of `Layer.captured`.
+All of it is exact: sums of products are float32 or float64 below 2^24 or 2^53, the rest is int64. Arrays of the size of a
+layer (`captured`) are not in the graph of a step, but in the graph around it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from onnx import GraphProto, TensorProto, helper, numpy_helper
 
+from npuc.arithmetic.fixed_point import sigmoid_table, tanh_table
+from npuc.arithmetic.quantized_lstm import Multiplier, ProjectionParameters, QuantizedLstm
 from npuc.arrays import Array
-from npuc.frontend.tflite.fixed_point import sigmoid_table, tanh_table
 
 Input = str | Array | int
 SIGMOID, TANH = "sigmoid", "tanh"
 _I64, _F32, _F64 = TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE
 
 
-@dataclass(frozen=True)
-class Multiplier:
-    """A real number as `multiplier * 2^-shift`, a multiplier of 31 bits."""
-
-    multiplier: int
-    shift: int
-
-
-@dataclass(frozen=True, eq=False)
-class Norm:
-    """The layer norm of a gate: weights (int16), biases (int32), the scale of the weights, what stands for no variance."""
-
-    weight: Array
-    bias: Array
-    scale: Multiplier
-    guard: int
-
-
-@dataclass(frozen=True, eq=False)
-class Gate:
-    """One gate: its products with the input and with the state, and its own cell if it has peepholes."""
-
-    weight: Array
-    recurrence: Array
-    bias_x: Array
-    """With what the zero point of the input adds."""
-    bias_h: Array
-    scale_x: Multiplier
-    scale_h: Multiplier
-    peephole: tuple[Array, Multiplier] | None = None
-    """Weights of batch x cells, or of cells."""
-    norm: Norm | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Projection:
-    """From the hidden values to the outputs; `clip` 0 is none."""
-
-    weight: Array
-    bias: Array
-    scale: Multiplier
-    zero_point: int
-    clip: int
-
-
-@dataclass(frozen=True, eq=False)
-class LstmLayer:
-    """A layer: gates in the order input, forget, cell, output, the first left out where it is 1 - forget."""
-
-    gates: tuple[Gate, ...]
-    batch: int
-    integer_bits: int
-    """Those of a cell."""
-    cell_clip: int
-    """The largest cell; 0 is no limit."""
-    hidden: Multiplier
-    hidden_zero_point: int
-    projection: Projection | None = None
-
-    @property
-    def cells(self) -> int:
-        """Units of the layer."""
-        return int(self.gates[0].weight.shape[0])
-
-    @property
-    def outputs(self) -> int:
-        """Elements of the state that is the output."""
-        return int(self.gates[0].recurrence.shape[1])
-
-    def captured(self) -> dict[str, Array]:
-        """The arrays that the graph of a step uses, by name."""
-        arrays = {
-            "weight": np.concatenate([gate.weight for gate in self.gates]).T,
-            "recurrence": np.concatenate([gate.recurrence for gate in self.gates]).T,
-            "bias_x": np.stack([gate.bias_x for gate in self.gates]).astype(np.int32),
-            "bias_h": np.stack([gate.bias_h for gate in self.gates]).astype(np.int32),
-            SIGMOID: sigmoid_table(),
-            TANH: tanh_table(3),
-            "cell_tanh": tanh_table(self.integer_bits),
-        }
-        norms = [gate.norm for gate in self.gates if gate.norm is not None]
-        if norms:
-            arrays["norm_weight"] = np.stack([norm.weight for norm in norms])
-            arrays["norm_bias"] = np.stack([norm.bias for norm in norms])
-        for index, gate in enumerate(self.gates):
-            if gate.peephole is not None:
-                arrays[f"peephole{index}"] = gate.peephole[0]
-        if self.projection is not None:
-            arrays["projection"] = self.projection.weight.T
-            arrays["projection_bias"] = self.projection.bias.astype(np.int32)
-        return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+def captured(layer: QuantizedLstm) -> dict[str, Array]:
+    """The arrays that the graph of a step uses, by name."""
+    arrays = {
+        "weight": layer.weight.T,
+        "recurrence": layer.recurrence.T,
+        "bias_x": layer.bias_x.reshape(layer.gates, -1).astype(np.int32),
+        "bias_h": layer.bias_h.reshape(layer.gates, -1).astype(np.int32),
+        SIGMOID: sigmoid_table(),
+        TANH: tanh_table(3),
+        "cell_tanh": tanh_table(layer.integer_bits),
+    }
+    if layer.norm is not None:
+        arrays["norm_weight"] = layer.norm.weight.reshape(layer.gates, -1)
+        arrays["norm_bias"] = layer.norm.bias.reshape(layer.gates, -1)
+    for index, weight in enumerate(() if layer.peephole is None else layer.peephole.weight):
+        arrays[f"peephole{index}"] = weight
+    if layer.projection is not None:
+        arrays["projection"] = layer.projection.weight.T
+        arrays["projection_bias"] = layer.projection.bias.astype(np.int32)
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
 class _Nodes:
-    """Nodes under way. Numbers and arrays among the inputs become constants."""
+    """Nodes under way. Numbers and arrays among the inputs become constants; names are the step's own, behind its prefix, or
+    stand for those of `outer`, which the graph around it has."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str, outer: Mapping[str, str]) -> None:
+        self.prefix, self.outer = prefix, outer
         self.nodes: list[Any] = []
         self.constants: dict[Any, tuple[str, Array]] = {}
 
@@ -128,15 +58,20 @@ class _Nodes:
 
     def several(self, kind: str, *inputs: Input, names: list[str], **attributes: Any) -> list[str]:
         """The outputs of a node."""
-        self.nodes.append(helper.make_node(kind, [self._input(x) for x in inputs], names, **attributes))
+        outputs = [self.named(name) for name in names]
+        self.nodes.append(helper.make_node(kind, [self._input(x) for x in inputs], outputs, **attributes))
         return names
+
+    def named(self, name: str) -> str:
+        """A name as the file has it."""
+        return self.outer.get(name) or f"{self.prefix}/{name}"
 
     def _input(self, x: Input) -> str:
         if isinstance(x, str):
-            return x
+            return self.named(x)
         array = np.asarray(x, np.int64) if isinstance(x, int) else x
         key = array.dtype.str, array.shape, array.tobytes()
-        return self.constants.setdefault(key, (f"k{len(self.constants)}", array))[0]
+        return self.constants.setdefault(key, (f"{self.prefix}/k{len(self.constants)}", array))[0]
 
     def cast(self, x: Input, kind: int, name: str = "") -> str:
         """Another element type."""
@@ -234,14 +169,13 @@ class _Nodes:
         is_one = self("Less", x, 2)
         return self("Where", is_one, (1 << 31) - 1, y), self("Where", is_one, 0, shift)
 
-    def normalized(self, x: str, cells: int, norms: Sequence[Norm], weight: str, bias: str) -> str:
-        """The layer norm of gates, each along the last axis."""
+    def normalized(self, x: str, cells: int, scale: Multiplier, guard: int, weight: str, bias: str) -> str:
+        """The layer norm of a gate, along the last axis."""
         last = np.array([-1], np.int64)
         mean = self("Div", self("Mul", self("ReduceSum", x, last), 1024), cells)
         squares = self("ReduceSum", self("Mul", x, x), last)
         variance = self("Sub", self("Mul", squares, (1 << 20) // cells), self("Mul", mean, mean))
         variance = self("Div", variance, 1 << 20)
-        guard = np.array([[norm.guard] for norm in norms], np.int64)
         variance = self("Where", self("Less", variance, 1), guard, variance)
         multiplier, shift = self.inverse_root(variance)
         y = self.high_product(self("Sub", self("Mul", x, 1024), mean), multiplier)
@@ -253,50 +187,50 @@ class _Nodes:
         y = self.wrapped(self("Add", self("Mul", y, weight), bias))
         half = self("Where", self("Less", 0, y), 512, -512)
         y = self("Div", self("Add", y, half), 1024)
-        return self.saturated(self.rescaled(y, [norm.scale for norm in norms], 12))
+        return self.saturated(self.rescaled(y, [scale], 12))
 
 
 def _power(shift: Array) -> Array:
     return np.asarray(np.int64(1) << np.maximum(shift, 0))
 
 
-def step(layer: LstmLayer) -> GraphProto:
-    """The body of the `Scan`: state (int8) and cell (int64, with an axis of 1 in the middle), input; state, cell, output."""
-    n, gates, batch, cells = _Nodes(), layer.gates, layer.batch, layer.cells
-    weights = np.concatenate([gate.weight for gate in gates])
-    recurrences = np.concatenate([gate.recurrence for gate in gates])
+def step(layer: QuantizedLstm, batch: int, prefix: str, outer: Mapping[str, str]) -> GraphProto:
+    """The body of the `Scan`: state (int8) and cell (int64, with an axis of 1 in the middle), input; state, cell, output.
+
+    `outer` has the names of the captured arrays in the graph around it.
+    """
+    n, gates, cells = _Nodes(prefix, outer), layer.gates, layer.cells
+    norm, peephole = layer.norm, layer.peephole
 
     def sums(x: str, matrix: str, weight: Array, bias: str, by: Sequence[Multiplier]) -> str:
-        total = n.shaped(n.product(x, matrix, weight), batch, len(gates), cells)
+        total = n.shaped(n.product(x, matrix, weight), batch, gates, cells)
         return n.rescaled(n("Add", total, n.cast(bias, _I64)), by)
 
-    pre = n.saturated(sums("x", "weight", weights, "bias_x", [gate.scale_x for gate in gates]))
-    of_h = sums("h", "recurrence", recurrences, "bias_h", [gate.scale_h for gate in gates])
-    each = n.split(n.saturated(n("Add", pre, of_h)), len(gates))
+    pre = n.saturated(sums("x", "weight", layer.weight, "bias_x", layer.scales_x))
+    of_h = sums("h", "recurrence", layer.recurrence, "bias_h", layer.scales_h)
+    each = n.split(n.saturated(n("Add", pre, of_h)), gates)
+    names = {key: n.split(n.shaped(n.cast(f"norm_{key}", _I64), 1, gates, cells), gates)
+             for key in ("weight", "bias")} if norm is not None else {}  # fmt: skip
 
-    norms = [gate.norm for gate in gates]
-    has_norms = all(norm is not None for norm in norms)
-    names = {key: n.split(n.shaped(n.cast(f"norm_{key}", _I64), 1, len(gates), cells), len(gates))
-             for key in ("weight", "bias")} if has_norms else {}  # fmt: skip
-
-    def gate(index: int, cell: str, table: str) -> str:
-        y, own, norm = each[index], gates[index].peephole, norms[index]
-        if own is not None:
-            weighted_cell = n("Mul", n.shaped(n.cast(f"peephole{index}", _I64), -1, 1, cells), cell)
-            y = n.saturated(n("Add", y, n.rescaled(weighted_cell, [own[1]])))
+    def gate(index: int, cell: str, table: str, peek: int | None = None) -> str:
+        y = each[index]
+        if peephole is not None and peek is not None:
+            weighted_cell = n("Mul", n.shaped(n.cast(f"peephole{peek}", _I64), -1, 1, cells), cell)
+            y = n.saturated(n("Add", y, n.rescaled(weighted_cell, [peephole.scales[peek]])))
         if norm is not None:
-            y = n.normalized(y, cells, [norm], names["weight"][index], names["bias"][index])
+            given = names["weight"][index], names["bias"][index]
+            y = n.normalized(y, cells, norm.scales[index], norm.guards[index], *given)
         return n.looked_up(table, y)
 
-    last = len(gates) - 1
-    forget = gate(last - 2, "c", SIGMOID)
-    let_in = gate(0, "c", SIGMOID) if last == 3 else n("Sub", 32767, forget)
+    last = gates - 1
+    forget = gate(last - 2, "c", SIGMOID, last - 2)
+    let_in = n("Sub", 32767, forget) if layer.is_coupled else gate(0, "c", SIGMOID, 0)
     new = gate(last - 1, "c", TANH)
     kept = n.half_away(n("Mul", forget, "c"), np.asarray(15))
     added = n.half_away(n("Mul", let_in, new), np.asarray(15 + layer.integer_bits))
     high = layer.cell_clip or 32767
     cell = n.limited(n("Add", kept, added), -layer.cell_clip or -32768, high)
-    out = gate(last, cell, SIGMOID)
+    out = gate(last, cell, SIGMOID, last - 1)
     hidden = n.rescaled(n("Mul", out, n.looked_up("cell_tanh", cell)), [layer.hidden])
     hidden = n.limited(n("Add", hidden, layer.hidden_zero_point), -128, 127)
     h = n.shaped(hidden, batch, cells)
@@ -307,20 +241,24 @@ def step(layer: LstmLayer) -> GraphProto:
     n("Identity", "next_h", name="y")
 
     def port(name: str, kind: int, *shape: int) -> Any:
-        return helper.make_tensor_value_info(name, kind, shape)
+        return helper.make_tensor_value_info(n.named(name), kind, shape)
 
     state = (TensorProto.INT8, batch, layer.outputs)
     cell_state = (_I64, batch, 1, cells)
     return helper.make_graph(
         n.nodes,
         "lstm_step",
-        [port("h", *state), port("c", *cell_state), port("x", TensorProto.INT8, batch, weights.shape[1])],
+        [
+            port("h", *state),
+            port("c", *cell_state),
+            port("x", TensorProto.INT8, batch, layer.weight.shape[1]),
+        ],
         [port("next_h", *state), port("next_c", *cell_state), port("y", *state)],
         [numpy_helper.from_array(array, name) for name, array in n.constants.values()],
     )
 
 
-def _projected(n: _Nodes, hidden: str, by: Projection) -> str:
+def _projected(n: _Nodes, hidden: str, by: ProjectionParameters) -> str:
     total = n("Add", n.product(hidden, "projection", by.weight), n.cast("projection_bias", _I64))
     y = n.limited(n("Add", n.rescaled(total, [by.scale]), by.zero_point), -128, 127)
     return n.limited(y, -by.clip, by.clip) if by.clip else y
