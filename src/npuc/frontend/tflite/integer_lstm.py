@@ -166,7 +166,7 @@ class _LstmReader:
         projection = self._projection(hidden, zero)
         # LiteRT takes the zero point away where a projection follows, and adds it where none does.
         zero = zero if projection is None else -zero
-        seen = [gate.peephole for gate in gates if gate.peephole is not None]
+        peepholes = [gate.peephole for gate in gates if gate.peephole is not None]
         norms = [gate.norm for gate in gates if gate.norm is not None]
         return QuantizedLstm(
             weight=np.concatenate([gate.weight for gate in gates]),
@@ -181,9 +181,9 @@ class _LstmReader:
             hidden=_multiplier(_F32(real)),
             hidden_zero_point=zero,
             peephole=PeepholeParameters(
-                np.stack([np.atleast_2d(weight) for weight, _ in seen]), tuple(by for _, by in seen)
+                np.stack([np.atleast_2d(weight) for weight, _ in peepholes]), tuple(by for _, by in peepholes)
             )
-            if seen
+            if peepholes
             else None,
             norm=NormParameters(
                 np.concatenate([weight for weight, *_ in norms]),
