@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from npuc.arithmetic.quantized_lstm import (
     Multiplier,
@@ -21,39 +20,44 @@ from npuc.ir.names import shown_name
 
 def lstm_parameters(op: top.QuantizedLSTM, graph: Graph) -> QuantizedLstm:
     """What a layer computes with."""
-
-    def constant(value: Any) -> Array:
-        array = graph.constant(value)
-        if array is None:
+    constants: list[Array | None] = []
+    for value in op.constants:
+        array = None if value is None else graph.constant(value)
+        if value is not None and array is None:
             raise InvalidModelError(f"the weights of layer '{shown_name(op)}' are no constants")
-        return array
+        constants.append(array)
+    return lstm_of(op, constants)
 
+
+def lstm_of(op: top.QuantizedLSTM, constants: Sequence[Array | None]) -> QuantizedLstm:
+    """What a layer computes with, from its constants in the order of `op.constants`."""
+    weight, recurrence, bias, peephole_weight, norm_weight, norm_bias, projected, projected_bias = constants
+    assert weight is not None and recurrence is not None and bias is not None
     peephole, norm, projection = None, None, None
-    if op.peephole is not None:
+    if peephole_weight is not None:
         scales = tuple(Multiplier(*by) for by in _groups(op.peephole_scales, 2))
-        peephole = PeepholeParameters(constant(op.peephole), scales)
-    if op.norm_weight is not None:
+        peephole = PeepholeParameters(peephole_weight, scales)
+    if norm_weight is not None and norm_bias is not None:
         norms = _groups(op.norm_scales, 3)
         norm = NormParameters(
-            constant(op.norm_weight),
-            constant(op.norm_bias),
+            norm_weight,
+            norm_bias,
             tuple(Multiplier(*by[:2]) for by in norms),
             tuple(by[2] for by in norms),
         )
-    if op.projection is not None:
+    if projected is not None and projected_bias is not None:
         multiplier, shift, zero_point, clip = op.projection_scale
         projection = ProjectionParameters(
-            constant(op.projection),
-            constant(op.projection_bias),
+            projected,
+            projected_bias,
             Multiplier(multiplier, shift),
             zero_point,
             clip,
         )
     gates = _groups(op.gate_scales, 4)
-    bias = constant(op.bias)
     return QuantizedLstm(
-        weight=constant(op.weight),
-        recurrence=constant(op.recurrence),
+        weight=weight,
+        recurrence=recurrence,
         bias_x=bias[0],
         bias_h=bias[1],
         scales_x=tuple(Multiplier(*by[:2]) for by in gates),

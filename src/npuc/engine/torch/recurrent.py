@@ -8,6 +8,8 @@ import torch
 
 from npuc.engine.torch.registry import handles
 from npuc.ir import top
+from npuc.ir.lstm_parameters import lstm_of
+from npuc.kernels.quantized_lstm import run_quantized_lstm
 
 _USUAL: dict[type[Any], tuple[str, ...]] = {
     top.LSTM: ("Sigmoid", "Tanh", "Tanh"),
@@ -48,6 +50,19 @@ def recurrent(
         last_c.append(c)
     parts = [torch.stack(whole, 1), torch.stack(last_h)]
     return (*parts, torch.stack(last_c)) if isinstance(op, top.LSTM) else tuple(parts)
+
+
+@handles(top.QuantizedLSTM)
+def quantized_lstm(op: top.QuantizedLSTM, x: Any, *constants: Any) -> Any:
+    """TFLite's integers by the native kernel; no gradient goes through them."""
+    layer = lstm_of(
+        op, [None if constant is None else constant.detach().cpu().numpy() for constant in constants]
+    )
+    (x_scale, x_zero), (y_scale, y_zero) = op.x_parameters, op.y_parameters
+    scale = torch.tensor(x_scale, dtype=x.dtype, device=x.device)
+    integers = (torch.round(x.detach() / scale) + x_zero).clamp(-128, 127).to(torch.int8)
+    y = torch.from_numpy(run_quantized_lstm(integers.cpu().numpy(), layer, time_major=op.time_major))
+    return (y.to(x.device).to(x.dtype) - y_zero) * torch.tensor(y_scale, dtype=x.dtype, device=x.device)
 
 
 def _step(op: Any, step: Any, h: Any, c: Any, recurrence: Any, bias: Any) -> tuple[Any, Any]:

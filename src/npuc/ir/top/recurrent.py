@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, SSAValue
 
 from npuc.ir.definition import (
     AttrSizedOperandSegments,
@@ -172,6 +172,20 @@ class QuantizedLSTM(TopOp):
     def hidden(self) -> int:
         """Cells."""
         return shape_of(self.weight)[0] // max(self.gates, 1)
+
+    @property
+    def constants(self) -> tuple[SSAValue | None, ...]:
+        """All operands behind x, in order."""
+        return (
+            self.weight,
+            self.recurrence,
+            self.bias,
+            self.peephole,
+            self.norm_weight,
+            self.norm_bias,
+            self.projection,
+            self.projection_bias,
+        )
 
     @property
     def x_type(self) -> QuantType:

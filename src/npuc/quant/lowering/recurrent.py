@@ -312,21 +312,8 @@ def quantized_lstm(op: top.QuantizedLSTM, context: LoweringContext) -> Value:
     types = [context.type_of(value) for value in (op.x, op.y)]
     if types != [op.x_type, op.y_type]:
         raise NoIntegerForm("its integers are TFLite's, and the target has other types")
-    constants = [None if value is None else context.real(value) for value in _constants_of(op)]
+    constants = [None if value is None else context.real(value) for value in op.constants]
     properties = {key: op.properties[key] for key in op.CONVERTERS if key in op.properties}
     integers = context.integer(op.x)
     y: Value = context.emit(top.QuantizedLSTM, integers, *constants, loc=op.location, **properties).y
     return y
-
-
-def _constants_of(op: top.QuantizedLSTM) -> list[Value | None]:
-    return [
-        op.weight,
-        op.recurrence,
-        op.bias,
-        op.peephole,
-        op.norm_weight,
-        op.norm_bias,
-        op.projection,
-        op.projection_bias,
-    ]
