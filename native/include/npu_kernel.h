@@ -5,7 +5,9 @@
 #ifndef NPU_KERNEL_H
 #define NPU_KERNEL_H
 
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "npu.h"
 
@@ -32,6 +34,33 @@ typedef struct npu_kernel_call {
 
 /* Returns 0, or anything else if it refuses its operands; y counts only after a 0. It may be called from several threads. */
 typedef int32_t (*npu_kernel)(const npu_kernel_call *call);
+
+/* A parameter that the compiler stated as a real number. */
+static inline float npu_kernel_real(const npu_kernel_call *call, int32_t index)
+{
+    float value;
+    memcpy(&value, &call->parameters[index], sizeof value);
+    return value;
+}
+
+/*
+ * One of several constants, at a multiple of 16, and its size; NULL if there is none of this number. Of a text, a zero follows, which the
+ * size does not count.
+ */
+static inline const void *npu_kernel_constant(const npu_kernel_call *call, int32_t index, int64_t *bytes)
+{
+    int32_t count, place[2];
+    const char *base = (const char *)call->constants;
+    *bytes = 0;
+    if (!base || call->constant_bytes < (int64_t)sizeof count) return NULL;
+    memcpy(&count, base, sizeof count);
+    const int64_t at = (int64_t)sizeof count + index * (int64_t)sizeof place;
+    if (index < 0 || index >= count || at > call->constant_bytes - (int64_t)sizeof place) return NULL;
+    memcpy(place, base + at, sizeof place);
+    if (place[0] < 0 || place[1] < 0 || place[0] > call->constant_bytes - place[1]) return NULL;
+    *bytes = place[1];
+    return base + place[0];
+}
 
 /* Give a kernel its name; a later one takes the place of an earlier one of the same name. */
 NPU_API npu_status npu_register_kernel(const char *name, npu_kernel kernel);

@@ -318,6 +318,87 @@ def test_constants_reach_a_kernel(plugin: None) -> None:
     )
 
 
+AFFINE_IN_C = """
+#include "npu_kernel.h"
+
+int32_t test_affine(const npu_kernel_call *call)
+{
+    int64_t table_bytes, text_bytes, none;
+    const int8_t *table = npu_kernel_constant(call, 0, &table_bytes);
+    const char *mode = npu_kernel_constant(call, 1, &text_bytes);
+    if (!table || table_bytes != 256 || !mode || text_bytes != 4 || strcmp(mode, "half") != 0) return 1;
+    if (npu_kernel_constant(call, 2, &none) || npu_kernel_constant(call, -1, &none) || call->x_bytes != call->y_bytes) return 2;
+    for (int64_t i = 0; i < call->y_bytes; i++) {
+        const float value = npu_kernel_real(call, 1) * (float)table[((const int8_t *)call->x)[i] + 128];
+        ((int8_t *)call->y)[i] = (int8_t)(value + (float)call->parameters[0]);
+    }
+    return 0;
+}
+"""
+
+
+def test_reals_texts_and_tensors_reach_a_kernel(plugin: None, tmp_path: Path) -> None:
+    """y = trunc(factor * table[x] + offset), by a real, an integer, a tensor and a text; in Python, instruction mode and C."""
+    from npuc.plugins.api import NpuOp, custom_instruction, npu_op, operand, result, shape_of, tensor_type
+
+    class NpuAffine(NpuOp):
+        """y = trunc(factor * table[x] + offset)"""
+
+        name = "npu.test_affine"
+        x = operand()
+        y = result()
+
+        def infer(self) -> Any:
+            return [tensor_type(shape_of(self.x), self.to)]
+
+    table = np.random.default_rng(0).integers(-128, 128, 256).astype(np.int8)
+
+    def affine(call: Any) -> None:
+        assert call.text(1) == "half" and call.parameters[0] == 3
+        with pytest.raises(ValueError, match="no constant 2"):
+            call.constant(2)
+        entries = call.constant(0).view(np.int8)[call.x.view(np.int8).astype(int) + 128]
+        call.y.view(np.int8)[:] = (np.float32(call.real(1)) * entries.astype(np.float32) + 3).astype(np.int8)
+
+    kernels.register("test_affine", affine, AFFINE_IN_C, replace=True)
+    made: Any = npu_op(NpuAffine)
+    custom_instruction(
+        made,
+        kernel="test_affine",
+        parameters=lambda op: (3, 0.3),
+        constants=lambda op, graph: [table, "half"],
+    )
+    graph = quantized(gated((1, 3, 9, 5)), "int8")
+    old = next(op for op in graph.ops if op.name == "npu.hard_glu")
+    new = made.make(old.operands[0], to=old.to, loc=old.location)  # type: ignore[attr-defined]
+    graph.block.insert_ops_before([new], old)
+    old.results[0].replace_all_uses_with(new.y)
+    graph.block.erase_op(old)
+    x = {"x": np.random.default_rng(1).standard_normal((1, 3, 9, 5)).astype(np.float32)}
+    exact = IntegerEngine(graph, raw=True).run(x)["y"]
+    for devices in ({}, {"glu": "cpu"}):
+        options = CompileOptions(devices=devices, island_threshold=0)
+        save_compiled(flow.compile_network(graph, load_target("edge-4t"), options).model, tmp_path / "m.npu")
+        np.testing.assert_array_equal(Simulator(load_compiled(tmp_path / "m.npu")).run(x)["y"], exact)
+    (tmp_path / "affine.c").write_text(AFFINE_IN_C)
+    include = Path(__file__).parents[2] / "native" / "include"
+    flags = ["-std=c11", *STRICT.split(), "-ffp-contract=off", "-shared", "-fPIC", f"-I{include}"]
+    subprocess.run(["gcc", *flags, "affine.c", "-o", "affine.so"], check=True, cwd=tmp_path)
+    in_c = ctypes.CDLL(str(tmp_path / "affine.so")).test_affine
+    numbers, constants = kernels.encode_parameters([3, 0.3]), kernels.pack_constants([table, "half"])
+    every = np.arange(-128, 128).astype(np.int8)
+    ours, theirs = np.zeros(256, np.int8), np.zeros(256, np.int8)
+    kernels.run("test_affine", every, None, constants, ours, numbers)
+    for cut, answer in ((0, 0), (1, 1), (constants.size - 8, 1), (constants.size, 1)):
+        raw = kernels._RawCall(
+            x=every.ctypes.data, y=theirs.ctypes.data, constants=constants.ctypes.data, x_bytes=256, y_bytes=256,
+            constant_bytes=constants.size - cut if cut != 1 else 12, bytes=1,
+            parameters=(ctypes.c_int32 * 16)(*numbers),
+        )  # fmt: skip
+        assert in_c(ctypes.byref(raw)) == answer
+    np.testing.assert_array_equal(theirs, ours)
+
+
 def old_scale(graph: Graph, name: str) -> tuple[float, int]:
     from npuc.ir.dtypes import quant_of
 

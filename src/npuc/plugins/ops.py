@@ -70,8 +70,8 @@ def custom_instruction(
     op: type[NpuOp],
     *,
     kernel: str,
-    parameters: Callable[[Any], Sequence[int]] = lambda op: (),
-    constants: Callable[[Any, Graph], Array] | None = None,
+    parameters: Callable[[Any], Sequence[int | float]] = lambda op: (),
+    constants: Callable[[Any, Graph], Array | Sequence[Array | str]] | None = None,
     operands: Sequence[str] = ("x",),
     result: str = "y",
     work: float = 1,
@@ -80,16 +80,25 @@ def custom_instruction(
 ) -> None:
     """Let a kernel compute an op of the `npu` dialect, wherever the op runs.
 
-    `parameters` and `constants` give the numbers and the constants of an op's instruction; `operands` and `result` are the
-    names of its fields. `work` is what an element of the result costs, in cycles of a lane of the vector engine. With `by_row`
-    the scheduler may cut: the operands have the shape of the result, and a row of it needs the same row of each.
+    `parameters` and `constants` give the numbers and the constants of an op's instruction: integers or reals
+    (`KernelCall.real`), and a tensor or a list of tensors and texts (`KernelCall.constant`, `text`). `operands` and `result`
+    are the names of its fields. `work` is what an element of the result costs, in cycles of a lane of the vector engine. With
+    `by_row` the scheduler may cut: the operands have the shape of the result, and a row of it needs the same row of each.
     """
 
     def given(layer_op: Any, graph: Graph) -> Array | None:
-        return None if constants is None else np.ascontiguousarray(constants(layer_op, graph))
+        if constants is None:
+            return None
+        stated = constants(layer_op, graph)
+        return (
+            np.ascontiguousarray(stated) if isinstance(stated, np.ndarray) else kernels.pack_constants(stated)
+        )
+
+    def numbers_of(layer_op: Any) -> tuple[int, ...]:
+        return kernels.encode_parameters(parameters(layer_op))
 
     def step(layer_op: Any, graph: Graph, threads: int) -> Step:
-        numbers, fixed, value = parameters(layer_op), given(layer_op, graph), getattr(layer_op, result)
+        numbers, fixed, value = numbers_of(layer_op), given(layer_op, graph), getattr(layer_op, result)
         places = [list(layer_op.operands).index(getattr(layer_op, name)) for name in operands]
         shape, kind = shape_of(value), dtype_of(value.type).numpy
         return lambda arrays: [
@@ -104,7 +113,7 @@ def custom_instruction(
             kernel=kernel,
             operands=[getattr(layer_op, name) for name in operands],
             result=getattr(layer_op, result),
-            parameters=parameters(layer_op),
+            parameters=numbers_of(layer_op),
             constants=given(layer_op, graph),
             work=work,
             by_row=by_row,
@@ -114,7 +123,7 @@ def custom_instruction(
         fixed, value = given(layer_op, emit.graph), getattr(layer_op, result)
         inputs: list[Any] = [getattr(layer_op, name) for name in operands]
         attributes: dict[str, Any] = {
-            "parameters": list(parameters(layer_op)),
+            "parameters": list(numbers_of(layer_op)),
             "operands": len(inputs),
             "shape": list(shape_of(value)),
             "dtype": dtype_of(value.type).name,

@@ -17,13 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from npuc.arrays import Array
+from npuc.arrays import Array, ceil_div
 from npuc.errors import EngineError, PluginError
 from npuc.native import library
 from npuc.plugin_code import fault_of
 from npuc.program.isa import BY_NAME, KERNEL_NAME, KERNEL_PARAMETERS
 from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.registries import Registry
+
+_WORD, _ALIGNED = 4, 16
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,65 @@ class KernelCall:
     """As many as an instruction has; those that the compiler did not state are 0."""
     b: Array | None = None
     constants: Array | None = None
+
+    def real(self, index: int) -> float:
+        """A parameter that the compiler stated as a real number, as float32.
+
+        >>> KernelCall(np.zeros(0), np.zeros(0), encode_parameters([7, 0.5])).real(1)
+        0.5
+        """
+        return float(np.int32(self.parameters[index]).view(np.float32))
+
+    def constant(self, index: int) -> Array:
+        """The bytes of one of the constants, where the compiler stated several (`pack_constants`)."""
+        if self.constants is not None and self.constants.size >= _WORD:
+            count = int(self.constants[:_WORD].view("<i4")[0])
+            end = _WORD * (1 + 2 * (index + 1))
+            if 0 <= index < count and end <= self.constants.size:
+                offset, size = self.constants[end - 2 * _WORD : end].view("<i4").tolist()
+                if 0 <= offset <= self.constants.size - size and size >= 0:
+                    return self.constants[offset : offset + size]
+        raise ValueError(f"there is no constant {index}")
+
+    def text(self, index: int) -> str:
+        """One of the constants, as text."""
+        return self.constant(index).tobytes().decode()
+
+
+def encode_parameters(values: Sequence[int | float]) -> tuple[int, ...]:
+    """The numbers of an instruction: integers as they are, reals as the bits of a float32.
+
+    >>> encode_parameters([3, 1.0])
+    (3, 1065353216)
+    """
+    return tuple(
+        int(np.float32(value).view(np.int32)) if isinstance(value, float | np.floating) else int(value)
+        for value in values
+    )
+
+
+def pack_constants(values: Sequence[Array | str]) -> Array:
+    """Several tensors and texts as the constants of one instruction, for `KernelCall.constant` and `npu_kernel_constant` in C.
+
+    32-bit numbers: how many there are, then the offset and the size of each; the bytes, each at a multiple of 16. A text is
+    UTF-8 with a zero behind it, which its size does not count.
+
+    >>> KernelCall(np.zeros(0), np.zeros(0), (), None, pack_constants([np.int8([1, 2]), "half"])).text(1)
+    'half'
+    """
+    blocks = [
+        (value.encode(), 1) if isinstance(value, str) else (np.ascontiguousarray(value).tobytes(), 0)
+        for value in values
+    ]
+    at = _ALIGNED * ceil_div(_WORD * (1 + 2 * len(blocks)), _ALIGNED)
+    table, content = [len(blocks)], bytearray(at)
+    for block, zeros in blocks:
+        table += [len(content), len(block)]
+        content += block + bytes(zeros)
+        content += bytes(-len(content) % _ALIGNED)
+    numbers = np.array(table, "<i4").tobytes()
+    content[: len(numbers)] = numbers
+    return np.frombuffer(bytes(content), np.uint8)
 
 
 @dataclass(frozen=True)
