@@ -85,7 +85,7 @@ sanitize: $(STAMPS)/test $(STAMPS)/cmake
 		-DNPUC_SANITIZE=ON -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS="-O1 -Werror" >/dev/null
 	@$(BIN)/cmake --build $(SANITIZED) --parallel 2 -- --no-print-directory
 	$(SANITIZE) $(BIN)/python -m pytest -n 2 -m "not slow" tests/kernels tests/sim tests/schedule/test_memory_core.py \
-		tests/schedule/test_memory_plan.py tests/calib/test_observe_kernel.py tests/debug/test_compiled_layers.py
+		tests/schedule/test_memory_plan.py tests/calib/test_observe_kernel.py tests/debug/test_compiled_layers.py tests/codegen/test_host_operators.py
 
 # Python is not built with these checks, but its locks are seen: they are those of the C library. TSAN_JOBS and TSAN_SELECT make
 # a shorter form.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,15 @@ import pytest
 from onnx import helper, numpy_helper
 
 from npuc.arrays import Array
+from npuc.codegen.host_ops.builder import numpy_type
 from npuc.host import Session
-from npuc.program.host_ops import refusal_of
+from npuc.program.host_ops import HEADER, refusal_of
 from npuc.program.model import CpuSubgraph
 from support.programs.host_models import cpu_model, file_of, run_in_c
 
 _RNG = np.random.default_rng(7)
+DAMAGED = 12
+"""Damaged sections of each operator."""
 
 
 def reals(*shape: int, low: float = -3, high: float = 3) -> Array:
@@ -408,3 +412,114 @@ def test_an_operator_agrees_with_onnx_runtime(case: Case) -> None:
     assert run_in_c(file_of(model), values, results) == ""
     for name, value in wanted.items():
         assert agree(results[name], value), np.abs(results[name].astype(np.float64) - value).max()
+
+
+def test_selected_boxes_have_the_rows_that_they_have() -> None:
+    """Non-maximum suppression, and what follows it with as many rows, until a slice of a fixed size."""
+    boxes = np.sort(reals(1, 40, 4, low=0, high=10).reshape(1, 40, 2, 2), axis=2).reshape(1, 40, 4)
+    values = {"boxes": boxes, "scores": reals(1, 2, 40, low=0, high=1)}
+    constants = {
+        "most": np.array([15]), "overlap": np.array([0.3], np.float32), "least": np.array([0.4], np.float32),
+        "last": np.array([2]), "zero": np.array([0]), "count": np.array([20]), "none": np.full((20, 6), -1, np.float32),
+        "one": np.array([1]),
+    }  # fmt: skip
+    steps = [
+        ("NonMaxSuppression", "boxes scores most overlap least", "picked", {}),
+        ("GatherND", "scores picked", "values", {}),
+        ("Shape", "values", "shape", {}),
+        ("Min", "shape count", "k", {}),
+        ("TopK", "values k", "best order", {}),
+        ("Gather", "picked order", "rows", {"axis": 0}),
+        ("Gather", "rows last", "numbers", {"axis": 1}),
+        ("Gather", "rows one", "classes", {"axis": 1}),
+        ("Cast", "classes", "labels", {"to": 1}),
+        ("Concat", "zeros numbers", "tuples", {"axis": 1}),
+        ("GatherND", "boxes tuples", "corners", {}),
+        ("Unsqueeze", "best one", "column", {}),
+        ("Concat", "labels column corners", "table", {"axis": 1}),
+        ("Concat", "table none", "padded", {"axis": 0}),
+        ("Slice", "padded zero count zero", "y", {}),
+    ]
+    steps.insert(9, ("Sub", "numbers numbers", "zeros", {}))
+    nodes = [helper.make_node(op, a.split(), b.split(), **attributes) for op, a, b, attributes in steps]
+    infos = [helper.make_tensor_value_info(name, 1, value.shape) for name, value in values.items()]
+    output = helper.make_tensor_value_info("y", 1, [20, 6])
+    initializers = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "boxes", infos, [output], initializers)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    model = cpu_model(proto)
+    (subgraph,) = model.subgraphs
+    assert isinstance(subgraph, CpuSubgraph) and refusal_of(subgraph.host) == ""
+    file = file_of(model)
+    for least in (0.0, 0.9, 2.0):  # many boxes, a few, none
+        scaled = {**values, "scores": np.maximum(values["scores"] - np.float32(least / 2), 0)}
+        wanted = Session(subgraph.model, "boxes").run(["y"], scaled)
+        result = {"y": np.zeros((20, 6), np.float32)}
+        assert run_in_c(file, scaled, result) == ""
+        np.testing.assert_array_equal(result["y"], wanted["y"])
+
+
+@pytest.mark.parametrize(
+    ("op", "words"),
+    [
+        (Case("NonZero", v(reals(5))), "C has no such operator"),
+        (
+            Case(
+                "Resize", v(reals(1, 1, 4, 4)), None, None, np.array([1, 1, 2, 2]), mode="linear", antialias=1
+            ),
+            "antialiasing",
+        ),
+        (Case("Einsum", v(reals(2, 3)), v(reals(3, 4)), equation="ij,jk->ik"), "C has no such operator"),
+        (Case("MaxPool", v(reals(1, 1, 4, 4)), outputs=2, kernel_shape=[2, 2]), "the places of the largest"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else value.op,
+)
+def test_what_c_has_not_is_refused_by_name(op: Case, words: str) -> None:
+    model = cpu_model(op.model()[0])
+    (subgraph,) = model.subgraphs
+    assert isinstance(subgraph, CpuSubgraph)
+    refusal = refusal_of(subgraph.host)
+    assert refusal.startswith(f"{op.op} of the layer 'layer': ") and words in refusal
+    assert run_in_c(file_of(model), {}, {}).startswith("3: ") and refusal in run_in_c(file_of(model), {}, {})
+
+
+def test_damaged_host_operators_are_an_error_and_no_crash() -> None:
+    """Sections with other numbers in them: C refuses them, or computes something inside of its memory."""
+    rng = np.random.default_rng(3)
+    names = (
+        "Conv",
+        "TopK",
+        "Gather",
+        "ScatterND",
+        "Resize",
+        "LSTM",
+        "Concat",
+        "Transpose",
+        "MaxPool",
+        "Pad",
+        "CumSum",
+        "GatherND",
+    )
+    picked = [next(case for case in CASES if case.op == name) for name in names]
+    outcomes = set()
+    for case in picked:
+        proto, values = case.model()
+        model = cpu_model(proto)
+        (subgraph,) = model.subgraphs
+        assert isinstance(subgraph, CpuSubgraph)
+        outputs = {
+            name: np.zeros(model.tensor(name).shape, numpy_type(model.tensor(name).dtype))
+            for name in model.outputs
+        }
+        header = np.frombuffer(subgraph.host, HEADER.dtype, 1)[0]
+        front = len(subgraph.host) - int(header["constants"])
+        for _ in range(DAMAGED):
+            words = np.frombuffer(subgraph.host, np.uint8).copy()
+            at = 4 * int(rng.integers(0, front // 4))
+            value = rng.choice(
+                [0, 1, 2, 7, 255, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, int(rng.integers(1 << 32))]
+            )
+            words[at : at + 4] = np.frombuffer(np.uint32(value).tobytes(), np.uint8)
+            damaged = replace(model, subgraphs=(replace(subgraph, host=words.tobytes()),))
+            outcomes.add(run_in_c(file_of(damaged), values, outputs)[:1])
+    assert outcomes <= {"", "2", "3", "5", "6"} and {"", "2"} <= outcomes

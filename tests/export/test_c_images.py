@@ -46,7 +46,8 @@ DRIVER = r"""
 int main(int count, char **words)
 {
     image one;
-    if (count < 2 || image_read(words[1], &one)) return 2;
+    const char *unread = count < 2 ? "no image" : image_read(words[1], &one);
+    if (unread) return fprintf(stderr, "%s\n", unread), 2;
     for (int i = 0; i < settings_count; i++) {
         const int64_t elements = atoll(words[2 + 2 * i]);
         const int is_float = words[3 + 2 * i][0] == 'f';
@@ -61,6 +62,14 @@ int main(int count, char **words)
     return 0;
 }
 """
+
+
+DECODERS = [
+    name
+    for name, header in (("jpeg", "jpeglib.h"), ("png", "png.h"))
+    if Path("/usr/include", header).is_file()
+]
+"""The libraries that are installed with their headers."""
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +89,18 @@ def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (folder / "settings.c").write_text(settings_source([(model, interface_of(model))]))
     (folder / "driver.c").write_text(DRIVER)
-    for name in ("image.c", "image.h"):
+    for name in ("image.c", "image.h", "decode.c"):
         (folder / name).write_text(template(name))
     checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-ffp-contract=off", "-O1"]
     command = ["gcc", "-std=c11", *STRICT.split(), *checks, f"-I{root / 'native/include'}"]
+    command += [f"-DHAVE_{name.upper()}" for name in DECODERS]
     command += [
         "driver.c",
         "image.c",
+        "decode.c",
         "settings.c",
         str(root / "native/src/image_resize.c"),
+        *(f"-l{name}" for name in DECODERS),
         "-lm",
         "-o",
         "driver",
@@ -99,11 +111,14 @@ def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("size", [(37, 51), (20, 24), (5, 90), (200, 3), (1, 1)])
-@pytest.mark.parametrize("suffix", ["ppm", "pgm"])
+@pytest.mark.parametrize("suffix", ["ppm", "pgm", "png", "jpg"])
 def test_every_setting_has_npucs_bits(
     driver: Path, tmp_path: Path, size: tuple[int, int], suffix: str
 ) -> None:
-    shape = (*size, 3) if suffix == "ppm" else size
+    needed = {"png": "png", "jpg": "jpeg"}.get(suffix)
+    if needed and needed not in DECODERS:
+        pytest.skip(f"lib{needed} is not installed with its headers")
+    shape = size if suffix == "pgm" else (*size, 3)
     pixels = np.random.default_rng(size).integers(0, 256, shape, np.uint8)
     path = tmp_path / f"x.{suffix}"
     Image.fromarray(pixels).save(path)
@@ -120,3 +135,44 @@ def test_every_setting_has_npucs_bits(
         np.testing.assert_array_equal(got, tensor, err_msg=str(how))
         at += tensor.nbytes
     assert at == len(done.stdout)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "1"])
+def test_other_kinds_of_png(driver: Path, tmp_path: Path, mode: str) -> None:
+    if "png" not in DECODERS:
+        pytest.skip("libpng is not installed with its headers")
+    pixels = np.random.default_rng(3).integers(0, 256, (21, 17, 3), np.uint8)
+    Image.fromarray(pixels).convert(mode).save(tmp_path / "x.png")
+    how, wanted, _ = next(case for case in CASES if case[2] == "ui8")
+    arguments = [word for (_, wanted, kind) in CASES for word in (str(int(np.prod(wanted))), kind)]
+    done = subprocess.run(
+        [str(driver), str(tmp_path / "x.png"), *arguments], capture_output=True, env=surroundings()
+    )
+    assert done.returncode == 0, done.stderr
+    assert load_image(tmp_path / "x.png", how, wanted, np.uint8).tobytes() in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "png"])
+def test_what_is_missing_or_damaged_is_said(driver: Path, root: Path, tmp_path: Path, kind: str) -> None:
+    Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(tmp_path / f"x.{kind}")
+    whole = (tmp_path / f"x.{kind}").read_bytes()
+    (tmp_path / "half").write_bytes(whole[: len(whole) // 3])
+    command = [
+        "gcc",
+        "-std=c11",
+        f"-I{root / 'native/include'}",
+        "driver.c",
+        "image.c",
+        "decode.c",
+        "settings.c",
+    ]
+    command += [str(root / "native/src/image_resize.c"), "-lm", "-o", str(tmp_path / "without")]
+    subprocess.run(command, cwd=driver.parent, check=True, env=surroundings())
+    arguments = [word for (_, wanted, kind) in CASES for word in (str(int(np.prod(wanted))), kind)]
+    calls = [(tmp_path / "without", f"x.{kind}", f"built without lib{kind}")]
+    calls += [(driver, "half", f"the {kind.upper()} file is damaged")] * (kind in DECODERS)
+    for program, file, words in calls:
+        done = subprocess.run(
+            [program, tmp_path / file, *arguments], capture_output=True, text=True, env=surroundings()
+        )
+        assert done.returncode and words in done.stderr, done.stderr

@@ -72,7 +72,8 @@ def _hosted(entries: Sequence[_Entry], file: bytes) -> dict[str, bytes]:
     values = {"DEFINES": "", "LIBRARIES": "-lm -lpthread", "CMAKE_LIBRARIES": "m pthread"}
     values["TENSORS"] = _tensors(entries, samples=True)
     values |= _compared(max(_tolerance(entry.model) for entry in entries))
-    files = {name: template(name) for name in ("image.c", "image.h", "top.c", "top.h")}
+    values |= {"MAKE_DECODERS": template("decoders.mk"), "CMAKE_DECODERS": template("decoders.cmake")}
+    files = {name: template(name) for name in ("image.c", "image.h", "decode.c", "top.c", "top.h")}
     files |= {
         name: _filled(template(name), values)
         for name in ("main.c", "Makefile", "CMakeLists.txt", "README.md")
@@ -100,6 +101,8 @@ def _standalone(entries: Sequence[_Entry], file: bytes) -> dict[str, bytes]:
         "DEFINES": "-DNPUC_NO_HEAP",
         "LIBRARIES": "-lm",
         "CMAKE_LIBRARIES": "m",
+        "MAKE_DECODERS": "",
+        "CMAKE_DECODERS": "",
         "MODEL_BYTES": f"{len(file):,}",
         "ARENA_BYTES": f"{needs.arena:,}",
         "LOCAL_BYTES": f"{max(map(_cores, models)) * needs.local + needs.shared:,}",

@@ -42,7 +42,7 @@ static long header_number(FILE *file)
 static const char *read_pixels(FILE *file, image *into)
 {
     const int first = getc(file), kind = getc(file);
-    if (first != 'P' || (kind != '5' && kind != '6')) return "not a binary PPM (P6) or PGM (P5) file";
+    if (first != 'P' || (kind != '5' && kind != '6')) return "not a binary PPM (P6) or PGM (P5), JPEG or PNG file";
     const long width = header_number(file), height = header_number(file), most = header_number(file);
     if (width < 1 || height < 1 || width > MOST_PIXELS / height) return "the image has an impossible size";
     if (most != 255) return "only samples of 8 bits (0 to 255) are read";
@@ -51,12 +51,29 @@ static const char *read_pixels(FILE *file, image *into)
     return fread(into->pixels, 1, size, file) == size ? NULL : "the image ends too early";
 }
 
+const char *image_allocate(image *into, uint32_t width, uint32_t height, int channels)
+{
+    if (width < 1 || height < 1 || width > MOST_PIXELS / height) return "the image has an impossible size";
+    return allocate(into, (int)width, (int)height, channels) ? NULL : no_memory;
+}
+
+/* By the first bytes: names of files may lie. */
+static const char *read_any(FILE *file, image *into)
+{
+    unsigned char first[2] = {0};
+    const size_t got = fread(first, 1, sizeof first, file);
+    rewind(file);
+    if (got == 2 && first[0] == 0xFF && first[1] == 0xD8) return image_read_jpeg(file, into);
+    if (got == 2 && first[0] == 0x89 && first[1] == 'P') return image_read_png(file, into);
+    return read_pixels(file, into);
+}
+
 const char *image_read(const char *path, image *into)
 {
     *into = (image){0};
     FILE *file = fopen(path, "rb");
     if (!file) return "the file cannot be opened";
-    const char *why = read_pixels(file, into);
+    const char *why = read_any(file, into);
     fclose(file);
     if (why) image_free(into);
     return why;

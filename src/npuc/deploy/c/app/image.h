@@ -1,6 +1,8 @@
-/* Images: from a PPM or PGM file to the tensor that the network takes. */
+/* Images: from a PPM, PGM, JPEG or PNG file to the tensor that the network takes. */
 #ifndef IMAGE_H
 #define IMAGE_H
+
+#include <stdio.h>
 
 #include "npu.h"
 #include "npuc/image.h"
@@ -30,7 +32,14 @@ typedef struct image {
     uint8_t *pixels; /* height x width x channels */
 } image;
 
-/* Read a binary PPM (P6) or PGM (P5) file of 8-bit samples. Returns NULL, or what is wrong. */
+/* Room for an image of a possible size; NULL, or what is wrong. */
+const char *image_allocate(image *into, uint32_t width, uint32_t height, int channels);
+
+/* decode.c, where the libraries are there. */
+const char *image_read_jpeg(FILE *file, image *into);
+const char *image_read_png(FILE *file, image *into);
+
+/* Read a file of 8-bit samples: a binary PPM (P6) or PGM (P5), a JPEG or a PNG. Returns NULL, or what is wrong. */
 const char *image_read(const char *path, image *into);
 void image_free(image *img);
 

@@ -1,0 +1,11 @@
+# JPEG and PNG files are read where libjpeg and libpng are there.
+find_package(JPEG)
+if(JPEG_FOUND)
+  target_compile_definitions(app PRIVATE HAVE_JPEG)
+  target_link_libraries(app PRIVATE JPEG::JPEG)
+endif()
+find_package(PNG)
+if(PNG_FOUND)
+  target_compile_definitions(app PRIVATE HAVE_PNG)
+  target_link_libraries(app PRIVATE PNG::PNG)
+endif()
