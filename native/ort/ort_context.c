@@ -171,7 +171,8 @@ static void put_numbers(ort_bytes *data, const char *word, const size_t *values,
     char text[32];
     ort_put(data, word, strlen(word));
     for (size_t i = 0; i < count; i++)
-        ort_put(data, text, (size_t)snprintf(text, sizeof text, " %zu", values[i]));
+        if (values[i] != ORT_CONSTANT)
+            ort_put(data, text, (size_t)snprintf(text, sizeof text, " %zu", values[i]));
     ort_put(data, "\n", 1);
 }
 
@@ -259,10 +260,17 @@ ort_status *ort_context_write(const ort_api *api, const ort_graph *graph, const 
         status = api->node_inputs(fused, values, inputs);
     if (status == NULL)
         status = api->node_outputs(fused, values + inputs, outputs);
+    /* Weights that are inputs, too, are in the program. */
+    size_t given = 0;
+    for (size_t i = 0; status == NULL && i < inputs; i++)
+        if (kernel->inputs[i] != ORT_CONSTANT)
+            values[given++] = values[i];
+    if (status == NULL) {
+        memmove(values + given, values + inputs, outputs * sizeof *values);
+        status = names_of(api, values, given + outputs, names);
+    }
     if (status == NULL)
-        status = names_of(api, values, inputs + outputs, names);
-    if (status == NULL)
-        status = api->create_node("EPContext", "com.microsoft", name, names, inputs, names + inputs, outputs, attributes, 6, node);
+        status = api->create_node("EPContext", "com.microsoft", name, names, given, names + given, outputs, attributes, 6, node);
     for (size_t i = 0; i < 6; i++)
         if (attributes[i] != NULL)
             api->release_attribute(attributes[i]);

@@ -2,6 +2,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "ort_program.h"
 
+#include "sha256.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +136,30 @@ static ort_status *check_input(const ort_kernel *kernel, const ort_value *value,
                      tensor->name, have, type, want, batched ? " (with any batch)" : "", onnx_type(tensor->dtype));
 }
 
+void ort_digest(const void *data, size_t size, uint8_t digest[32]) {
+    npuc_sha256(data == NULL ? (const uint8_t *)"" : data, size, digest);
+}
+
+static ort_status *check_constant(const ort_kernel *kernel, size_t i, const ort_value *value) {
+    const ort_api *api = kernel->api;
+    ort_constant *constant = &kernel->constants[i];
+    const void *data = NULL;
+    size_t size = 0;
+    ort_status *status = api->tensor_data(value, &data);
+    if (status != NULL || data == constant->address)
+        return status;
+    status = api->tensor_bytes(value, &size);
+    if (status != NULL)
+        return status;
+    uint8_t digest[32];
+    ort_digest(data, size, digest);
+    if (memcmp(digest, constant->digest, sizeof digest) != 0)
+        return ort_error(api, ORT_INVALID_ARGUMENT,
+                         "npuc: a run gives another value for a weight that is compiled into the program; save the model with it");
+    constant->address = data;
+    return NULL;
+}
+
 static uint64_t now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -161,6 +187,12 @@ static ort_status *run(ort_kernel *kernel, ort_kernel_context *context, const ui
         const ort_value *value = NULL;
         const void *data = NULL;
         ort_status *status = api->context_input(context, i, &value);
+        if (status == NULL && kernel->inputs[i] == ORT_CONSTANT) {
+            status = check_constant(kernel, i, value);
+            if (status != NULL)
+                return status;
+            continue;
+        }
         if (status == NULL)
             status = check_input(kernel, value, npu_input(model, (int32_t)kernel->inputs[i]), &batch);
         if (status == NULL)
@@ -244,7 +276,8 @@ ort_kernel *ort_kernel_new(const ort_api *api, ort_program *program, size_t inpu
     kernel->inputs = calloc(inputs + 1, sizeof *kernel->inputs);
     kernel->outputs = calloc(outputs + 1, sizeof *kernel->outputs);
     kernel->timed = timed;
-    if (kernel->inputs == NULL || kernel->outputs == NULL) {
+    kernel->constants = calloc(inputs + 1, sizeof *kernel->constants);
+    if (kernel->inputs == NULL || kernel->outputs == NULL || kernel->constants == NULL) {
         ort_kernel_free(kernel);
         return NULL;
     }
@@ -259,5 +292,6 @@ void ort_kernel_free(ort_kernel *kernel) {
     ort_program_release(kernel->program);
     free(kernel->inputs);
     free(kernel->outputs);
+    free(kernel->constants);
     free(kernel);
 }

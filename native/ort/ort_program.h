@@ -21,6 +21,18 @@ typedef struct ort_program {
 ort_program *ort_program_load(uint8_t *bytes, size_t size, bool batched, const char *name, int threads, char *why, size_t room);
 void ort_program_release(ort_program *program);
 
+/*
+ * An initializer that the model also lists as an input: a run may give another value for it, but the program has the one of the
+ * file. It is compared when its address changes.
+ */
+#define ORT_CONSTANT SIZE_MAX
+typedef struct ort_constant {
+    uint8_t digest[32];
+    _Atomic(const void *) address; /* of what was compared */
+} ort_constant;
+
+void ort_digest(const void *data, size_t size, uint8_t digest[32]);
+
 /* What runs for a fused node: begins with what ORT calls. */
 typedef struct ort_kernel {
     ort_compute_info info;
@@ -28,6 +40,7 @@ typedef struct ort_kernel {
     ort_program *program;
     size_t input_count, output_count;
     size_t *inputs, *outputs; /* the tensor of the program for each input and output of the fused node */
+    ort_constant *constants;  /* for inputs that are `ORT_CONSTANT` */
     bool timed;
 } ort_kernel;
 

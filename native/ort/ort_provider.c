@@ -22,11 +22,19 @@
 
 static ort_api functions;
 
+/* A weight that the model lists as an input, too. */
+typedef struct weight {
+    char *name;
+    uint8_t digest[32];
+    struct weight *next;
+} weight;
+
 typedef struct provider {
     ort_ep ep;
     ort_options options;
     const ort_logger *logger;
     ort_plan *plans;
+    weight *weights;
     size_t compiled; /* parts so far, to name files by */
     char *mistake;   /* of the user's, in words */
 } provider;
@@ -59,9 +67,48 @@ static ort_status *claim_contexts(const ort_node **nodes, size_t count, const pr
     return NULL;
 }
 
+static const weight *weight_of(const provider *own, const char *name) {
+    const weight *item = own->weights;
+    while (item != NULL && strcmp(item->name, name) != 0)
+        item = item->next;
+    return item;
+}
+
+/* Remember the weights that are inputs of the graph: a fused node will have them as inputs. */
+static ort_status *note_weights(provider *own, const ort_graph *graph) {
+    size_t count = 0;
+    TRY(functions.input_count(graph, &count));
+    const ort_value_info **values = malloc((count + 1) * sizeof *values);
+    ort_status *status = values == NULL ? no_memory() : functions.inputs(graph, values, count);
+    for (size_t i = 0; status == NULL && i < count; i++) {
+        const ort_value *initial = NULL;
+        const char *name = NULL;
+        const void *data = NULL;
+        size_t size = 0;
+        if (ort_failed(&functions, functions.initializer(values[i], &initial)) || initial == NULL ||
+            ort_failed(&functions, functions.value_name(values[i], &name)) || weight_of(own, name) != NULL ||
+            ort_failed(&functions, functions.tensor_bytes(initial, &size)) ||
+            (size > 0 && ort_failed(&functions, functions.tensor_data(initial, &data))))
+            continue;
+        weight *item = calloc(1, sizeof *item);
+        if (item == NULL || (item->name = strdup(name)) == NULL) {
+            free(item);
+            status = no_memory();
+            continue;
+        }
+        ort_digest(data, size, item->digest);
+        item->next = own->weights;
+        own->weights = item;
+    }
+    free(values);
+    return status;
+}
+
 static ort_plan *plan_of(provider *own, const ort_graph *graph, ort_status **status) {
     ort_bytes model = {0};
-    *status = ort_write_model(&functions, graph, &model);
+    *status = note_weights(own, graph);
+    if (*status == NULL)
+        *status = ort_write_model(&functions, graph, &model);
     ort_plan *plan = *status == NULL ? ort_plan_of(&model, &own->options, tell, own) : NULL;
     ort_bytes_free(&model);
     if (plan == NULL)
@@ -146,20 +193,28 @@ static bool place_of(char *const *names, size_t count, const char *name, size_t 
 /* The kernel of a group for a fused node, whose tensors are found by their names; NULL if the node is of another group. */
 static ort_kernel *fitted(const provider *own, const ort_group *group, const char **names, size_t inputs, size_t outputs) {
     ort_kernel *kernel = ort_kernel_new(&functions, group->program, inputs, outputs, own->options.profile != NULL);
-    bool fits = kernel != NULL && inputs == group->input_count;
-    for (size_t i = 0; fits && i < inputs; i++) {
-        size_t place = 0;
-        fits = place_of(group->inputs, group->input_count, names[i], &place);
-        if (fits)
-            kernel->inputs[i] = group->input_of[place];
-    }
+    bool fits = kernel != NULL;
     for (size_t i = 0; fits && i < outputs; i++) {
         size_t place = 0;
         fits = place_of(group->outputs, group->output_count, names[inputs + i], &place);
         if (fits)
             kernel->outputs[i] = group->output_of[place];
     }
-    if (!fits) {
+    size_t given = 0;
+    for (size_t i = 0; fits && i < inputs; i++) {
+        size_t place = 0;
+        kernel->inputs[i] = ORT_CONSTANT;
+        if (place_of(group->inputs, group->input_count, names[i], &place)) {
+            kernel->inputs[i] = group->input_of[place];
+            given++;
+        } else {
+            const weight *held = weight_of(own, names[i]);
+            fits = held != NULL;
+            if (fits)
+                memcpy(kernel->constants[i].digest, held->digest, sizeof held->digest);
+        }
+    }
+    if (!fits || given != group->input_count) {
         ort_kernel_free(kernel);
         return NULL;
     }
@@ -263,6 +318,12 @@ static void free_provider(provider *own) {
         ort_plan *next = plan->next;
         ort_plan_free(plan);
         plan = next;
+    }
+    for (weight *item = own->weights; item != NULL;) {
+        weight *next = item->next;
+        free(item->name);
+        free(item);
+        item = next;
     }
     ort_options_free(&own->options);
     free(own->mistake);

@@ -138,6 +138,47 @@ def _widened(line: str) -> str:
     return " ".join([words[0], *(str(2 * float(word)) for word in words[1:4]), *words[4:]])
 
 
+def test_a_layer_without_a_range_in_the_table_stays_float(
+    digits: Path, table: Path, images: Array, tmp_path: Path
+) -> None:
+    lines = [line for line in table.read_text().splitlines() if not line.startswith("pool ")]
+    (tmp_path / "some.cali").write_text("\n".join(lines) + "\n")
+    session = provider.session(digits, {**FAST, "calibration": str(tmp_path / "some.cali"), "cache": "off"})
+    report = provider.report(session)
+    assert {"pool", "widen/relu"} <= {node.name for node in report.rest} and report.graphs > 0
+    assert any("no range for 1 tensor" in note for note in report.notes)
+    (tmp_path / "other.cali").write_text("other 1 -1 1\n")
+    with pytest.raises(Exception, match="it has no tensor of the model"):
+        provider.session(digits, {"cache": "off", "calibration": str(tmp_path / "other.cali")})
+
+
+def test_a_weight_that_is_an_input_is_compiled_in(
+    digits: Path, table: Path, images: Array, cached: dict[str, str], tmp_path: Path
+) -> None:
+    """Old exporters list weights as inputs, which a run may then replace: not if they are part of a program."""
+    model = onnx.load(digits)
+    model.ir_version = 8
+    for tensor in model.graph.initializer:
+        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    onnx.save(model, tmp_path / "inputs.onnx")
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 3
+    settings.add_session_config_entry("ep.context_enable", "1")
+    settings.add_session_config_entry("ep.context_file_path", str(tmp_path / "compiled.onnx"))
+    session = provider.session(
+        tmp_path / "inputs.onnx", {**FAST, "calibration": str(table), "cache": "off"}, settings
+    )
+    expected = provider.session(digits, cached).run(None, {"image": images[:1]})[0]
+    for _ in range(2):
+        np.testing.assert_array_equal(session.run(None, {"image": images[:1]})[0], expected)
+    compiled = provider.session(tmp_path / "compiled.onnx")
+    np.testing.assert_array_equal(compiled.run(None, {"image": images[:1]})[0], expected)
+    gemm = next(node for node in model.graph.node if node.op_type == "Gemm").input[2]
+    bias = next(numpy_helper.to_array(t) for t in model.graph.initializer if t.name == gemm)
+    with pytest.raises(Exception, match="another value for a weight"):
+        session.run(None, {"image": images[:1], gemm: bias + 1})
+
+
 def test_samples_calibrate(digits: Path, images: Array, tmp_path: Path) -> None:
     np.savez(tmp_path / "samples.npz", image=images[:4])
     cache = tmp_path / "cache"

@@ -218,15 +218,43 @@ def _quantized(graph: Graph, request: Request, target: Target) -> Quantized:
 
 
 def _with_ranges(graph: Graph, file: Path, config: Any, target: Target) -> Quantized:
+    from npuc.calib.collection import observed_tensors
     from npuc.calib.sources import open_data
     from npuc.calib.table import load_table
     from npuc.flow import quantize_network, quantize_on_data
+    from npuc.ir import result_names, top, value_name
+    from npuc.ir.definition import TensorOp
+    from npuc.quant.config import QuantizationConfig
 
     if file.suffix in (".npz", ".npy"):
         return quantize_on_data(graph, open_data(graph, file), config, target)[0]
     table = load_table(file)
-    table.check(graph)
-    return quantize_network(graph, table, config, target)
+    known = observed_tensors(graph)
+    missing = tuple(name for name in known if name not in table)
+    if len(missing) == len(known):
+        raise UsageError(
+            "it has no tensor of the model", fix="Make it of this model: npuc calibrate MODEL.onnx"
+        )
+    if missing:
+        # ONNX Runtime has simplified the model: some tensors are others than those that the table was made for. What makes
+        # or reads one cannot have integers there.
+        touching = tuple(
+            result_names(op)[0]
+            for op in graph.ops
+            if isinstance(op, TensorOp) and not isinstance(op, top.WeightOp) and op.results
+            if not {*map(value_name, op.operands), *result_names(op)}.isdisjoint(missing)
+        )
+        config = (config or QuantizationConfig()).with_layers(touching, "float")
+    quantized = quantize_network(graph, table, config, target)
+    if missing:
+        count = counted(len(missing), "tensor")
+        note = (
+            f"the calibration table has no range for {count} of the model as ONNX Runtime simplified it, such as '{missing[0]}', "
+            "and their layers stay float: samples (.npz) give every range, and ORT_DISABLE_ALL keeps the model as it is"
+        )
+        outcome = replace(quantized.outcome, notes=(*quantized.outcome.notes, note))
+        quantized = replace(quantized, outcome=outcome)
+    return quantized
 
 
 def _programs(
