@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h native/ort/*.c native/ort/*.h)
 
-.PHONY: install-size bench-memory bench-runtime bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow test-frameworks test-browser sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule docs clean
+.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow test-frameworks test-browser sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -42,6 +42,7 @@ help:
 	@echo "make sweep-zoo     these networks through import, quantization, two targets and the sanitizer, compared by slice"
 	@echo "make bench-memory  the memory planner: public instances, and growth up to 10,000 buffers"
 	@echo "make bench-runtime the runtime: overhead, throughput, load time"
+	@echo "make bench-frameworks npuc inside of other frameworks: overhead of a call, cold and warm start"
 	@echo "make install-size  what 'pip install .' takes on disk, in a fresh environment"
 	@echo "make docs          write the generated pages again"
 	@echo "make clean         remove .venv, build outputs and caches"
@@ -171,6 +172,9 @@ bench-memory: $(STAMPS)/npuc
 
 bench-runtime: $(STAMPS)/npuc
 	$(BIN)/python benchmarks/bench_runtime.py
+
+bench-frameworks: $(STAMPS)/npuc
+	$(BIN)/python benchmarks/bench_frameworks.py
 
 install-size:
 	$(PYTHON) benchmarks/install_size.py

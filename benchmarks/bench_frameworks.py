@@ -1,0 +1,202 @@
+"""npuc inside of other frameworks: what a call costs beside the bare C runtime, and how long a session takes to start.
+
+    python benchmarks/bench_frameworks.py                    every row (`make bench-frameworks`)
+    python benchmarks/bench_frameworks.py --only onnx --model model.onnx --times 500
+
+A row is a function that `row` registers: it gets the model and its samples, and returns what it measured. Overhead is the best of
+many calls through the framework, less the best of bare calls of `npu_run` on the same programs; the bar is 100 us. The cold
+start compiles, the warm one finds everything in its cache; both stand beside the framework's own session on the same file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuc import native
+
+_ROOT = Path(__file__).resolve().parents[1]
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is measured."""
+
+    model: Path
+    """A float ONNX model."""
+    inputs: dict[str, Array]
+    folder: Path
+    """For caches and calibration files, empty."""
+    times: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds."""
+
+    call: float
+    """Through the framework."""
+    bare: float
+    """By the C runtime alone."""
+    plain_call: float
+    """By the framework without npuc."""
+    cold: float
+    warm: float
+    plain: float
+    """The framework's own session."""
+
+
+ROWS: dict[str, Callable[[Workload], Measured]] = {}
+
+
+def row(title: str) -> Callable[[Callable[[Workload], Measured]], Callable[[Workload], Measured]]:
+    """Add a row to the table."""
+
+    def add(measure: Callable[[Workload], Measured]) -> Callable[[Workload], Measured]:
+        ROWS[title] = measure
+        return measure
+
+    return add
+
+
+def best(function: Callable[[], Any], times: int) -> float:
+    """The shortest of many calls, in seconds."""
+    shortest = float("inf")
+    for _ in range(times):
+        begin = time.perf_counter()
+        function()
+        shortest = min(shortest, time.perf_counter() - begin)
+    return shortest
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("shape", ctypes.c_int64 * 8),
+        ("elements", ctypes.c_int64),
+        ("size", ctypes.c_size_t),
+    )
+
+
+def bare_call(programs: list[Path]) -> Callable[[], None]:
+    """`npu_run` of all programs, one after the other, on random reals."""
+    core = native.library()
+    for name in ("npu_input", "npu_output"):
+        getattr(core, name).restype = ctypes.POINTER(_Tensor)
+    calls, kept = [], []
+    for path in programs:
+        model = ctypes.c_void_p()
+        if core.npu_load(str(path).encode(), ctypes.byref(model)):
+            raise SystemExit(f"{path} does not load")
+        sides = []
+        for side in ("input", "output"):
+            count = getattr(core, f"npu_{side}_count")(model)
+            sizes = [getattr(core, f"npu_{side}")(model, i).contents.size for i in range(count)]
+            reals = [
+                np.random.default_rng(0).uniform(0, 1, size // 4 + 1).astype(np.float32) for size in sizes
+            ]
+            buffers = [array.view(np.uint8)[:size] for array, size in zip(reals, sizes, strict=True)]
+            kept.append(buffers)
+            sides.append((ctypes.c_void_p * count)(*(buffer.ctypes.data for buffer in buffers)))
+        calls.append((model, *sides))
+
+    def call() -> None:
+        for arguments in calls:
+            core.npu_run(*arguments)
+
+    call.__dict__["kept"] = kept
+    return call
+
+
+@row("ONNX Runtime provider")
+def onnxruntime_provider(work: Workload) -> Measured:
+    """A session with the provider against ONNX Runtime's CPU session on the same file, with one thread each."""
+    import onnxruntime
+
+    from npuc.integrations import onnxruntime as provider
+
+    samples = work.folder / "samples.npz"
+    np.savez(samples, **work.inputs)
+    options = {"calibration": str(samples), "cache_dir": str(work.folder / "cache"), "cache_key": "model"}
+
+    def settings() -> Any:
+        chosen = onnxruntime.SessionOptions()
+        chosen.intra_op_num_threads = 1
+        chosen.log_severity_level = 3
+        return chosen
+
+    def plain_session() -> Any:
+        return onnxruntime.InferenceSession(str(work.model), settings(), providers=["CPUExecutionProvider"])
+
+    provider.register()
+    cold = best(lambda: provider.session(work.model, options, settings()), 1)
+    warm = best(lambda: provider.session(work.model, options, settings()), 7)
+    plain = best(plain_session, 7)
+    session, other = provider.session(work.model, options, settings()), plain_session()
+    names = [value.name for value in session.get_outputs()]
+    return Measured(
+        best(lambda: session.run(names, work.inputs), work.times),
+        best(bare_call(sorted((work.folder / "cache" / "model").glob("*.npu"))), work.times),
+        best(lambda: other.run(names, work.inputs), work.times),
+        cold,
+        warm,
+        plain,
+    )
+
+
+def workload(model: Path, folder: Path, times: int) -> Workload:
+    """Random inputs of the shapes that a model states, with a batch of one."""
+    import onnx
+
+    graph = onnx.load(model).graph
+    held = {tensor.name for tensor in graph.initializer}
+    generator = np.random.default_rng(0)
+    inputs = {
+        value.name: generator.uniform(
+            0, 1, [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim]
+        ).astype(np.float32)
+        for value in graph.input
+        if value.name not in held
+    }
+    return Workload(model, inputs, folder, times)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=Path, default=_ROOT / "examples" / "digits.onnx")
+    parser.add_argument("--only", default="", help="rows whose titles have this in them")
+    parser.add_argument("--times", type=int, default=300)
+    arguments = parser.parse_args()
+    print(f"{arguments.model.name}, best of {arguments.times} calls; times in us, starts in ms")
+    print(
+        f"{'':24}{'call':>10}{'bare':>10}{'overhead':>10}{'without':>10}{'cold':>10}{'warm':>10}{'plain':>10}{'ratio':>8}"
+    )
+    for title, measure in ROWS.items():
+        if arguments.only.lower() not in title.lower():
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            figures = measure(workload(arguments.model, Path(folder), arguments.times))
+        micro = [figures.call, figures.bare, figures.call - figures.bare, figures.plain_call]
+        milli = [figures.cold, figures.warm, figures.plain]
+        print(
+            f"{title:24}"
+            + "".join(f"{1e6 * value:10.1f}" for value in micro)
+            + "".join(f"{1e3 * value:10.1f}" for value in milli)
+            + f"{figures.warm / figures.plain:8.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
