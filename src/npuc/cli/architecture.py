@@ -45,10 +45,20 @@ LEVELS = (
         ("detectors", "extras", "images", "ir", "program", "target", "tensors"),
     ),
     ArchitectureLevel("Kernels, and Top IR as ONNX", ("export", "export.onnx", "kernels")),
-    ArchitectureLevel("Networks run, host parts of programs run", ("engine", "host")),
+    ArchitectureLevel("Networks run, host parts of programs run", ("engine", "export.exact", "host")),
     ArchitectureLevel("Programs simulated", ("sim",)),
     ArchitectureLevel(
-        "Stages", ("calib", "export.qdq", "export.tflite", "frontend", "runtime", "schedule", "transform")
+        "Stages",
+        (
+            "calib",
+            "export.qdq",
+            "export.tflite",
+            "export.torch",
+            "frontend",
+            "runtime",
+            "schedule",
+            "transform",
+        ),
     ),
     ArchitectureLevel(
         "What stages need of each other", ("compare", "datasets", "deploy", "lang", "partition", "profile")

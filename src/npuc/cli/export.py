@@ -35,6 +35,7 @@ class OnnxForm(StrEnum):
     """How a quantized network is written as ONNX."""
 
     QDQ = "qdq"
+    INTEGER = "integer"
 
 
 class ExportOnnxCommand(CommandOptions):
@@ -47,8 +48,9 @@ class ExportOnnxCommand(CommandOptions):
     form: Annotated[
         OnnxForm | None,
         typer.Option(
-            help="Of a quantized network: qdq is float ops between QuantizeLinear and DequantizeLinear, which most tools read.  "
-            "[default: qdq]",
+            help="Of a quantized network: qdq is float ops between QuantizeLinear and DequantizeLinear, which most tools read; "
+            "integer has the network's exact integers in every runtime, by ConvInteger, MatMulInteger and int64 "
+            "arithmetic.  [default: qdq]",
         ),
     ] = None
     external_data: Annotated[
@@ -62,9 +64,9 @@ class ExportOnnxCommand(CommandOptions):
 @app.command("onnx")
 @takes(ExportOnnxCommand)
 def onnx(args: ExportOnnxCommand) -> None:
-    """Write a network as an ONNX file: a float one as it is, a quantized one in QDQ form."""
+    """Write a network as an ONNX file: a float one as it is, a quantized one in QDQ or integer form."""
     from npuc.export.onnx import export_onnx
-    from npuc.export.qdq import export_qdq
+    from npuc.export.qdq import export_quantized_onnx
     from npuc.flow import load_model
     from npuc.quant.report import is_integer
 
@@ -80,9 +82,10 @@ def onnx(args: ExportOnnxCommand) -> None:
             fix="Make integers of it with 'npuc quantize', or leave the option out",
         )
     external = True if args.external_data else None
-    files = (
-        export_qdq(graph, args.output, external) if quantized else export_onnx(graph, args.output, external)
-    )
+    if quantized:
+        files = export_quantized_onnx(graph, args.output, str(args.form or OnnxForm.QDQ), external)
+    else:
+        files = export_onnx(graph, args.output, external)
     for file in files:
         printer.say(f"{args.model} -> {file} ({size(file.stat().st_size)})")
     printer.result({"files": [str(file) for file in files]})
@@ -95,7 +98,7 @@ def _refuse_compiled(model: Path, output: Path) -> None:
     if describe_content(model).kind == "npu":
         raise UsageError(
             f"{model} is a compiled program: it holds instructions, and the network cannot be got back from them",
-            fix=f"Give the .mlir file that 'npuc quantize' wrote: npuc export onnx NETWORK.int.mlir -o {output}",
+            fix=f"Give the .mlir file that 'npuc quantize' wrote: NETWORK.int.mlir -o {output}",
         )
 
 
@@ -152,6 +155,49 @@ def tflite(args: ExportTfliteCommand) -> None:
         shown = ", ".join(kept[:10]) + (f" and {len(kept) - 10} more" if len(kept) > 10 else "")
         printer.note(f"{len(kept)} of its layers compute with floats: {shown}")
     printer.result({"files": [str(args.output)], "operators": dict(sorted(operators.items()))})
+
+
+class ExportTorchCommand(CommandOptions):
+    """The command line of `npuc export torch`."""
+
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="NETWORK.int.mlir", help="A quantized network, written by 'npuc quantize'."),
+    ]
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT.pt2|OUT.pt",
+            help="The file to write: .pt2 is a program of torch.export, .pt is TorchScript.",
+        ),
+    ]
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@app.command("torch")
+@takes(ExportTorchCommand)
+def torch(args: ExportTorchCommand) -> None:
+    """Write a quantized network as a torch program that computes its exact integers and needs no npuc to run."""
+    from npuc.export.torch import SUFFIXES, export_torch
+    from npuc.flow import load_model
+    from npuc.quant.report import is_integer
+
+    printer = Printer(args.quiet, args.as_json)
+    suffix = args.output.suffix.lower()
+    _check_output(args.model, args.output, suffix if suffix in SUFFIXES else ".pt2")
+    _refuse_compiled(args.model, args.output)
+    graph = load_model(args.model)
+    if not is_integer(graph):
+        raise UsageError(
+            f"{args.model} is a float network, and a torch program is written of a quantized one",
+            fix="Make integers of it with 'npuc quantize'; 'npuc export onnx' writes float networks",
+        )
+    file = export_torch(graph, args.output)
+    printer.say(f"{args.model} -> {file} ({size(file.stat().st_size)})")
+    printer.result({"files": [str(file)]})
 
 
 class ExportCCommand(CommandOptions):

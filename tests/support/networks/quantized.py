@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 
 from npuc import lang
 from npuc.arithmetic.kinds import Kind
@@ -128,3 +129,23 @@ def case_network(name: str) -> Graph:
     shapes, function = CASES[name]
     inputs = [lang.input(f"x{index}", shape) for index, shape in enumerate(shapes)]
     return lang.build({"y": function(*inputs)})
+
+
+QUICK = (
+    "conv, relu6",
+    "depthwise",
+    "deconv",
+    "matmul of rank 3",
+    "matmul of activations",
+    "add",
+    "mul",
+    "average pool",
+    "mean",
+)
+QUICK += ("concat", "slice, permute, pad", "bilinear", "gelu", "softmax", "layer_norm", "prelu", "lstm")
+"""Cases of the default suite."""
+
+
+def case_parameters() -> list[Any]:
+    """All cases for pytest; those that are not quick ones are slow tests."""
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]

@@ -4,7 +4,7 @@
 ONNX export writes it, and npuc's own prequantized path reads it back to the same integers.
 """
 
-from npuc.export.qdq.file import export_qdq, to_qdq_onnx
+from npuc.export.qdq.file import export_quantized_onnx, to_qdq_onnx
 from npuc.export.qdq.form import to_qdq
 
-__all__ = ["export_qdq", "to_qdq", "to_qdq_onnx"]
+__all__ = ["export_quantized_onnx", "to_qdq", "to_qdq_onnx"]

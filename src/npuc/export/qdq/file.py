@@ -1,4 +1,4 @@
-"""A quantized network as an ONNX file, in QDQ form.
+"""A quantized network as an ONNX file, in QDQ or integer form.
 
 The operator set and the IR version are the oldest that say what is in the file: 13 for 8 bits, 21 for int4 and 16 bits. The same
 network gives the same bytes. Metadata state the requantization kind, which npuc reads when it imports the file.
@@ -6,9 +6,12 @@ network gives the same bytes. Metadata state the requantization kind, which npuc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from npuc.arithmetic.kinds import ARITHMETIC_KEY
+from npuc.errors import UsageError
+from npuc.export.exact import to_integer_onnx
 from npuc.export.onnx import ExportedModel, to_onnx, write_onnx
 from npuc.export.onnx.opset import use_lowest_opset
 from npuc.export.qdq.form import to_qdq
@@ -25,9 +28,19 @@ def to_qdq_onnx(graph: Graph) -> ExportedModel:
     return exported
 
 
-def export_qdq(graph: Graph, path: Path | str, external_data: bool | None = None) -> list[Path]:
-    """Write an integer network as `path` in QDQ form; returns the files that were written.
+FORMS: dict[str, Callable[[Graph], ExportedModel]] = {"qdq": to_qdq_onnx, "integer": to_integer_onnx}
+"""How a quantized network is written, by the name that the command line has for it."""
+
+
+def export_quantized_onnx(
+    graph: Graph, path: Path | str, form: str = "qdq", external_data: bool | None = None
+) -> list[Path]:
+    """Write an integer network as `path` in a form of `FORMS`; returns the files that were written.
 
     Weights are in the file itself, or in `path` + ".data" beside it if `external_data` is true or they are too large.
     """
-    return write_onnx(to_qdq_onnx(graph), Path(path), external_data)
+    if form not in FORMS:
+        raise UsageError(
+            f"there is no form '{form}' of a quantized network", fix=f"Choose one of {', '.join(FORMS)}"
+        )
+    return write_onnx(FORMS[form](graph), Path(path), external_data)
