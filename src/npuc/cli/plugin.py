@@ -16,8 +16,8 @@ Plugins = Annotated[
     list[str] | None,
     typer.Option(
         "--plugin",
-        metavar="FILE.py|MODULE",
-        help="Load a plugin (your own Python code, docs/plugins.md) before the command runs. Repeat the option for"
+        metavar="FILE.py|LIB.so|MODULE",
+        help="Load a plugin (your own code, docs/plugins.md) before the command runs. Repeat the option for"
         " several.",
     ),
 ]

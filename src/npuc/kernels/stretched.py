@@ -14,6 +14,7 @@ from npuc.arithmetic.dtypes import dtype_of
 from npuc.arrays import Array
 from npuc.errors import EngineError
 from npuc.kernels.custom import Kernel, custom_nodes, kernel_of
+from npuc.kernels.native_ops import NativeKernel
 from npuc.plugin_code import fault_of
 
 
@@ -126,9 +127,10 @@ def _needed(node: NodeProto) -> Kernel:
     if kernel is None:
         raise EngineError(
             f"nobody computes the op '{node.domain}:{node.op_type}' on the CPU",
-            fix="Load the plugin that has its kernel (--plugin FILE.py), or import the Python module that registers it",
+            fix="Load the plugin that has its kernel (--plugin FILE.py or LIB.so), or import the Python module that registers it",
         )
-    return kernel
+    # A kernel with a state has one for each node of a session.
+    return kernel.instance(len(node.output)) if isinstance(kernel, NativeKernel) else kernel
 
 
 def _plain(value: Any) -> Any:

@@ -40,8 +40,9 @@ class Accelerator:
     """Whether it takes an op of an Npu program that is compiled for a target."""
     compile: Callable[[Graph], bytes]
     """A subgraph, as a program of its own with inputs and outputs, as whatever `run` understands."""
-    run: Callable[[bytes, Sequence[Array]], Sequence[Array]]
-    """The results of what was compiled, of arrays of logical shapes; integers stay integers."""
+    run: Callable[[bytes, Sequence[Array]], Sequence[Array]] | None = None
+    """The results of what was compiled, of arrays of logical shapes; integers stay integers. None: a plugin in C has the op of
+    the domain `npuc.accelerator` and this name (npu_plugin.h), which gets the bytes as its first input."""
 
 
 ACCELERATORS: Registry[str, Accelerator] = Registry("an accelerator")
@@ -117,13 +118,12 @@ def accelerated(name: str, small: Graph) -> bytes:
 
 def _kernel(name: str) -> Kernel | None:
     accelerator = ACCELERATORS.get(name)
-    if accelerator is None:
+    if accelerator is None or accelerator.run is None:
         return None
+    run = accelerator.run
 
     def compute(arrays: Sequence[Array], attributes: Mapping[str, Any]) -> list[Array]:
-        return list(
-            accelerator.run(arrays[0].tobytes(), [np.ascontiguousarray(array) for array in arrays[1:]])
-        )
+        return list(run(arrays[0].tobytes(), [np.ascontiguousarray(array) for array in arrays[1:]]))
 
     return compute
 

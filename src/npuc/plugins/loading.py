@@ -27,6 +27,9 @@ _LOG = logging.getLogger(__name__)
 GROUP = "npuc.plugins"
 """The entry points of installed packages that are plugins: `name = "package.module"` or `"package.module:function"`."""
 
+LIBRARIES = (".so", ".dylib")
+"""How the names of shared libraries end."""
+
 _LOADED: dict[str, Plugin] = {}
 _LOCK = RLock()
 
@@ -58,7 +61,7 @@ def loaded() -> list[Plugin]:
 
 
 def load(*names: str | Path, installed: bool = True) -> list[Plugin]:
-    """Load the plugins of installed packages (unless `installed` is false) and those named: files or modules.
+    """Load the plugins of installed packages (unless `installed` is false) and those named: files, libraries or modules.
 
     Returns all that are loaded now. What was loaded before is not loaded again.
     """
@@ -67,9 +70,13 @@ def load(*names: str | Path, installed: bool = True) -> list[Plugin]:
             for plugin in discover():
                 _once(plugin.source, plugin, _imported)
         for name in map(str, names):
-            if name.endswith(".py") or "/" in name or "\\" in name:
+            if name.endswith((".py", *LIBRARIES)) or "/" in name or "\\" in name:
                 path = Path(name)
-                _once(str(path.resolve()), Plugin(name, name), _from_file)
+                _once(
+                    str(path.resolve()),
+                    Plugin(name, name),
+                    _from_library if path.suffix in LIBRARIES else _from_file,
+                )
             else:
                 _once(name, Plugin(name, name), _imported)
     return loaded()
@@ -113,11 +120,22 @@ def _imported(plugin: Plugin) -> None:
         loaded()
 
 
-def _from_file(plugin: Plugin) -> None:
+def _existing(plugin: Plugin) -> Path:
     path = Path(plugin.source)
     if not path.is_file():
         raise PluginError(f"there is no file '{path}'", fix="Check the spelling and the working directory")
-    path = path.resolve()
+    return path.resolve()
+
+
+def _from_library(plugin: Plugin) -> None:
+    """A shared library of operators and kernels in C or C++."""
+    from npuc.plugins.libraries import register_library
+
+    register_library(_existing(plugin))
+
+
+def _from_file(plugin: Plugin) -> None:
+    path = _existing(plugin)
     # A name of its own, the same every time: formats name their functions by it.
     name = f"npuc_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)

@@ -135,9 +135,18 @@ _FAILED = threading.local()
 
 
 def register(
-    name: str, function: Callable[[KernelCall], None], c_source: str | Path = "", *, replace: bool = False
+    name: str,
+    function: Callable[[KernelCall], None],
+    c_source: str | Path = "",
+    *,
+    replace: bool = False,
+    address: int = 0,
+    module: str | None = None,
 ) -> None:
-    """Give the custom instruction of a name its meaning, in Python, and in C as text or as the path of a file."""
+    """Give the custom instruction of a name its meaning, in Python, and in C as text or as the path of a file.
+
+    The simulators call `function`, or the C function at an `address` (`npu_kernel`); `module` is who registers it.
+    """
     if not re.fullmatch(rf"[0-9A-Za-z_.\-]{{1,{KERNEL_NAME - 1}}}", name):
         raise PluginError(
             f"'{name}' cannot be the name of a kernel",
@@ -156,11 +165,11 @@ def register(
     callback = _Callback(lambda raw: _called(kernel, raw.contents))
     core = library()
     core.npu_register_kernel.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
-    status = core.npu_register_kernel(name.encode(), ctypes.cast(callback, ctypes.c_void_p))
+    status = core.npu_register_kernel(name.encode(), address or ctypes.cast(callback, ctypes.c_void_p))
     if status:
         raise PluginError(f"the kernel '{name}' is one too many: the simulator holds 64")
     _ALIVE.append(callback)  # the core keeps the address for good
-    KERNELS.add([name], kernel, replace=replace)
+    KERNELS.add([name], kernel, replace=replace, module=module)
 
 
 def run(
@@ -176,6 +185,24 @@ def run(
         raise fault_of(error) or EngineError(
             f"the kernel '{name}' failed: {type(error).__name__}: {error}"
         ) from error
+
+
+def native_function(name: str, address: int) -> Callable[[KernelCall], None]:
+    """A kernel in C, by the address of its function, as a function of Python."""
+    function = _Callback(address)
+
+    def call_native(call: KernelCall) -> None:
+        blocks = {"x": call.x, "b": call.b, "constants": call.constants, "y": call.y}
+        raw = _RawCall(**{key: block.ctypes.data for key, block in blocks.items() if block is not None})
+        raw.x_bytes, raw.y_bytes = call.x.nbytes, call.y.nbytes
+        raw.b_bytes = 0 if call.b is None else call.b.nbytes
+        raw.constant_bytes = 0 if call.constants is None else call.constants.nbytes
+        raw.parameters = (ctypes.c_int32 * KERNEL_PARAMETERS)(*call.parameters)
+        raw.bytes = 1
+        if status := function(ctypes.byref(raw)):
+            raise EngineError(f"the kernel '{name}' refuses its operands with status {status}")
+
+    return call_native
 
 
 def failure() -> Exception | None:

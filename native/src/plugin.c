@@ -1,0 +1,335 @@
+/*
+ * Plugins in C and C++: libraries are loaded, their records checked, and their operators called with care.
+ *
+ * What a plugin writes goes to memory with guards before and behind it; what it says of shapes is checked. A crash cannot be undone in
+ * the process that it happens in, but it does not go unexplained: while an operator runs, a handler of fatal signals knows its
+ * name and says it before the handler that was there before (or the system) ends the process. The same for exit().
+ */
+#define _XOPEN_SOURCE 700
+
+#include "npu_plugin.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "npu_model.h"
+
+enum { MOST_PLUGINS = 64, GUARD = 64, MOST_RECORDS = 4096, MOST_TEXT = 200 };
+
+typedef struct loaded {
+    const npu_plugin *plugin;
+    char *path; /* NULL: linked in */
+} loaded;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static loaded plugins[MOST_PLUGINS];
+static int count;
+
+/* ---- crashes ---- */
+
+static const int FATAL[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+enum { FATAL_COUNT = sizeof(FATAL) / sizeof(FATAL[0]) };
+static struct sigaction before[FATAL_COUNT];
+static _Thread_local char running[2 * MOST_TEXT]; /* "forward of 'd:n'"; empty while no plugin runs */
+
+static void announce(const char *what)
+{
+    const char *const words[] = {"npuc: a plugin ", what, " in ", running, "\n"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); ++i)
+        if (write(STDERR_FILENO, words[i], strlen(words[i])) < 0) return;
+}
+
+static void on_fatal(int number)
+{
+    for (int i = 0; i < FATAL_COUNT; ++i) {
+        if (FATAL[i] != number) continue;
+        static const char *const words[] = {"crashed (SIGSEGV)", "crashed (SIGBUS)", "crashed (SIGFPE)", "crashed (SIGILL)",
+                                            "crashed (SIGABRT)"};
+        if (running[0]) announce(words[i]);
+        running[0] = 0;
+        /* The instruction is tried again, or abort() goes on, and now whoever was there before handles it. */
+        sigaction(number, &before[i], NULL);
+    }
+}
+
+static void on_exit_(void)
+{
+    if (running[0]) announce("called exit()");
+}
+
+static void watch(void)
+{
+    static int watching;
+    if (watching) return;
+    watching = 1;
+    struct sigaction action;
+    memset(&action, 0, sizeof(action));
+    action.sa_handler = on_fatal;
+    sigemptyset(&action.sa_mask);
+    action.sa_flags = SA_ONSTACK;
+    for (int i = 0; i < FATAL_COUNT; ++i) sigaction(FATAL[i], &action, &before[i]);
+    atexit(on_exit_);
+}
+
+static void enter(const npu_op *op, const char *function)
+{
+    snprintf(running, sizeof(running), "%s of '%.100s:%.100s'", function, op->domain, op->name);
+}
+
+static void leave(void) { running[0] = 0; }
+
+/* ---- libraries ---- */
+
+static int is_word(const char *text)
+{
+    const size_t length = text ? strnlen(text, MOST_TEXT) : 0;
+    return length > 0 && length < MOST_TEXT;
+}
+
+static const npu_op *find(const char *domain, const char *name)
+{
+    for (int i = count - 1; i >= 0; --i)
+        for (int32_t k = 0; k < plugins[i].plugin->op_count; ++k) {
+            const npu_op *op = &plugins[i].plugin->ops[k];
+            if (!strcmp(op->domain, domain) && !strcmp(op->name, name)) return op;
+        }
+    return NULL;
+}
+
+/* Take a plugin; the lock is held. */
+static npu_status add(const npu_plugin *plugin, const char *where)
+{
+    if (plugin->abi != NPU_PLUGIN_ABI)
+        return npu_fail(NPU_UNSUPPORTED, "%s: it was built for version %u of npu_plugin.h, and this npuc has version %u: build it again", where,
+                        (unsigned)plugin->abi, (unsigned)NPU_PLUGIN_ABI);
+    if (plugin->size != sizeof(npu_plugin))
+        return npu_fail(NPU_UNSUPPORTED, "%s: its record has %u bytes, not %zu: build it again with this npuc's npu_plugin.h", where,
+                        (unsigned)plugin->size, sizeof(npu_plugin));
+    if (!is_word(plugin->name) || plugin->op_count < 0 || plugin->op_count > MOST_RECORDS || plugin->kernel_count < 0 ||
+        plugin->kernel_count > MOST_RECORDS || (plugin->op_count && !plugin->ops) || (plugin->kernel_count && !plugin->kernels))
+        return npu_fail(NPU_BAD_ARGUMENT, "%s: its record is not sound: a name, and as many ops and kernels as it counts, are needed", where);
+    for (int32_t i = 0; i < plugin->op_count; ++i) {
+        const npu_op *op = &plugin->ops[i];
+        if (!is_word(op->domain) || !is_word(op->name) || !op->shape || !op->forward || (op->stop && !op->start))
+            return npu_fail(NPU_BAD_ARGUMENT, "%s: op %d needs a domain, a name, shape and forward, and a start if it has a stop", where, (int)i);
+    }
+    if (count == MOST_PLUGINS) return npu_fail(NPU_NO_MEMORY, "%s: there are %d plugins already", where, MOST_PLUGINS);
+    for (int32_t i = 0; i < plugin->kernel_count; ++i)
+        if (npu_register_kernel(plugin->kernels[i].name, plugin->kernels[i].kernel))
+            return npu_fail(NPU_BAD_ARGUMENT, "%s: kernel %d has no valid name or no function, or is one too many", where, (int)i);
+    plugins[count].plugin = plugin;
+    watch();
+    return NPU_OK;
+}
+
+npu_status npu_add_plugin(const npu_plugin *plugin)
+{
+    if (!plugin) return npu_fail(NPU_BAD_ARGUMENT, "there is no plugin");
+    pthread_mutex_lock(&lock);
+    npu_status status = NPU_OK;
+    int i = 0;
+    while (i < count && plugins[i].plugin != plugin) ++i;
+    if (i == count) {
+        status = add(plugin, "the plugin");
+        if (!status) plugins[count++].path = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+const npu_plugin *npu_plugin_of(const char *path)
+{
+    const npu_plugin *plugin = NULL;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < count; ++i)
+        if (plugins[i].path && path && !strcmp(plugins[i].path, path)) plugin = plugins[i].plugin;
+    pthread_mutex_unlock(&lock);
+    return plugin;
+}
+
+npu_status npu_load_plugin(const char *path)
+{
+    if (!path || !*path) return npu_fail(NPU_BAD_ARGUMENT, "there is no path");
+    if (npu_plugin_of(path)) return NPU_OK;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) return npu_fail(NPU_NO_FILE, "%.600s", dlerror());
+    const npu_plugin *(*entry)(void);
+    *(void **)&entry = dlsym(library, NPU_PLUGIN_ENTRY);
+    const npu_plugin *plugin = entry ? entry() : NULL;
+    npu_status status;
+    pthread_mutex_lock(&lock);
+    if (!plugin) {
+        status = npu_fail(NPU_BAD_FILE, "%.400s: it exports no record '%s' (the macro NPU_PLUGIN of npu_plugin.h does)", path, NPU_PLUGIN_ENTRY);
+    } else {
+        char *copy = strdup(path);
+        status = copy ? add(plugin, path) : npu_fail(NPU_NO_MEMORY, "there is no memory");
+        if (status) {
+            free(copy);
+        } else {
+            plugins[count++].path = copy;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    /* A library whose kernels may be registered stays. */
+    if (!plugin) dlclose(library);
+    return status;
+}
+
+const npu_op *npu_find_op(const char *domain, const char *name)
+{
+    pthread_mutex_lock(&lock);
+    const npu_op *op = domain && name ? find(domain, name) : NULL;
+    pthread_mutex_unlock(&lock);
+    return op;
+}
+
+/* ---- calls ---- */
+
+static size_t element_bytes(int32_t dtype)
+{
+    switch (dtype) {
+    case NPU_I8: case NPU_U8: case NPU_BOOL: return 1;
+    case NPU_I16: case NPU_U16: case NPU_BF16: case NPU_F16: return 2;
+    case NPU_I32: case NPU_U32: case NPU_F32: return 4;
+    case NPU_I64: case NPU_U64: case NPU_F64: return 8;
+    default: return 0;
+    }
+}
+
+/* Bytes of a tensor by its type and shape; 0 and `sound` 0 if they are nonsense. */
+static size_t bytes_of(const npu_op_tensor *t, int *sound)
+{
+    uint64_t bytes = element_bytes(t->dtype);
+    *sound = bytes && t->rank >= 0 && t->rank <= NPU_MOST_AXES;
+    for (int32_t i = 0; *sound && i < t->rank; ++i) {
+        if (t->shape[i] < 0 || (t->shape[i] && bytes > (UINT64_C(1) << 40) / (uint64_t)t->shape[i])) *sound = 0;
+        bytes *= *sound ? (uint64_t)t->shape[i] : 0;
+    }
+    return *sound ? (size_t)bytes : 0;
+}
+
+static npu_status refuse(const npu_op *op, const npu_op_call *call, const char *function, int32_t status)
+{
+    char words[NPU_OP_ERROR_BYTES];
+    memcpy(words, call->error, sizeof(words));
+    words[sizeof(words) - 1] = 0;
+    if (words[0]) return npu_fail(NPU_RUN_FAILED, "%s of '%s:%s' failed: %s", function, op->domain, op->name, words);
+    return npu_fail(NPU_RUN_FAILED, "%s of '%s:%s' failed with status %d and without a reason", function, op->domain, op->name, (int)status);
+}
+
+npu_status npu_op_infer(const npu_op *op, npu_op_call *call)
+{
+    if (!op || !call) return npu_fail(NPU_BAD_ARGUMENT, "there is no op");
+    call->error[0] = 0;
+    enter(op, "shape");
+    const int32_t status = op->shape(call);
+    leave();
+    if (status) return refuse(op, call, "shape", status);
+    for (int32_t i = 0; i < call->output_count; ++i) {
+        int sound;
+        call->outputs[i].data = NULL;
+        call->outputs[i].size = bytes_of(&call->outputs[i], &sound);
+        if (!sound) return npu_fail(NPU_RUN_FAILED, "shape of '%s:%s' gives output %d no sound type and shape", op->domain, op->name, (int)i);
+    }
+    return NPU_OK;
+}
+
+/* An output in memory of the operator's own: guard, bytes, guard; each begins at a multiple of 64. */
+static size_t guarded(size_t size) { return GUARD + (size + GUARD - 1) / GUARD * GUARD + GUARD; }
+
+static void paint(uint8_t *block, size_t size)
+{
+    const size_t all = guarded(size);
+    for (size_t i = 0; i < all; ++i)
+        if (i < GUARD || i >= GUARD + size) block[i] = (uint8_t)(0xa5 ^ (i * 37));
+    memset(block + GUARD, 0, size);
+}
+
+static int is_whole(const uint8_t *block, size_t size)
+{
+    const size_t all = guarded(size);
+    for (size_t i = 0; i < all; ++i)
+        if ((i < GUARD || i >= GUARD + size) && block[i] != (uint8_t)(0xa5 ^ (i * 37))) return 0;
+    return 1;
+}
+
+npu_status npu_op_run(const npu_op *op, npu_op_call *call)
+{
+    if (!op || !call) return npu_fail(NPU_BAD_ARGUMENT, "there is no op");
+    size_t room = 0;
+    for (int32_t i = 0; i < call->input_count + call->output_count; ++i) {
+        const npu_op_tensor *t = i < call->input_count ? &call->inputs[i] : &call->outputs[i - call->input_count];
+        int sound;
+        const size_t bytes = bytes_of(t, &sound);
+        if (!sound || bytes != t->size || (bytes && !t->data))
+            return npu_fail(NPU_BAD_ARGUMENT, "tensor %d of '%s:%s' has %zu bytes, and its type and shape need %zu", (int)i, op->domain, op->name,
+                            t->size, bytes);
+        if (i >= call->input_count) room += guarded(bytes);
+    }
+    npu_op_tensor *outputs = malloc(sizeof(*outputs) * (size_t)(call->output_count + 1));
+    uint8_t *block = aligned_alloc(GUARD, room + GUARD);
+    if (!outputs || !block) {
+        free(outputs);
+        free(block);
+        return npu_fail(NPU_NO_MEMORY, "there is no memory for '%s:%s'", op->domain, op->name);
+    }
+    uint8_t *at = block;
+    for (int32_t i = 0; i < call->output_count; ++i) {
+        outputs[i] = call->outputs[i];
+        outputs[i].data = at + GUARD;
+        paint(at, outputs[i].size);
+        at += guarded(outputs[i].size);
+    }
+    npu_op_call inner = *call;
+    inner.outputs = outputs;
+    inner.error[0] = 0;
+    npu_status result = NPU_OK;
+    if (op->start && !call->state) {
+        enter(op, "start");
+        const int32_t status = op->start(&inner);
+        leave();
+        if (status) {
+            result = refuse(op, &inner, "start", status);
+        } else if (!inner.state) {
+            result = npu_fail(NPU_RUN_FAILED, "start of '%s:%s' leaves no state", op->domain, op->name);
+        }
+        call->state = result ? NULL : inner.state;
+    }
+    if (!result) {
+        enter(op, "forward");
+        const int32_t status = op->forward(&inner);
+        leave();
+        if (status) result = refuse(op, &inner, "forward", status);
+    }
+    /* A state may be put in the place of another. */
+    if (!result) call->state = inner.state;
+    at = block;
+    for (int32_t i = 0; i < call->output_count; ++i) {
+        const size_t size = call->outputs[i].size;
+        if (!is_whole(at, size)) {
+            result = npu_fail(NPU_RUN_FAILED, "forward of '%s:%s' wrote beyond the %zu bytes of output %d", op->domain, op->name, size, (int)i);
+            break;
+        }
+        if (!result && size) memcpy(call->outputs[i].data, at + GUARD, size);
+        at += guarded(size);
+    }
+    free(outputs);
+    free(block);
+    return result;
+}
+
+void npu_op_stop(const npu_op *op, npu_op_call *call)
+{
+    if (!op || !call || !call->state) return;
+    void *state = call->state;
+    call->state = NULL;
+    if (!op->stop) return;
+    enter(op, "stop");
+    op->stop(state);
+    leave();
+}
