@@ -175,7 +175,7 @@ def test_a_file_runs_only_with_its_plugin(plugin: None, tmp_path: Path) -> None:
     with pytest.raises(SimulationError, match=r"the kernel 'hard_gla' is not registered.*--plugin"):
         Simulator(other).run(data(graph))
     with pytest.raises(ExportError, match="has no kernel in C"):
-        kernel_files(other)
+        kernel_files([other])
 
 
 def test_what_a_kernel_raises_is_told(plugin: None) -> None:
