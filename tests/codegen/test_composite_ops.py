@@ -20,7 +20,7 @@ from npuc.sim import Simulator
 from npuc.target import load_target
 from npuc.transform import canonicalize
 from support.networks.backend import machine
-from support.networks.composite_ops import EXPANDED, LOWERED, MATRIX
+from support.networks.composite_ops import EXPANDED, LOWERED, MATRIX, SERIES
 from support.programs.equal_modes import check
 
 TARGET = load_target("edge-4t")
@@ -121,6 +121,48 @@ def test_indices_of_run_time_may_count_from_the_end() -> None:
     np.testing.assert_array_equal(got, expected)
     np.testing.assert_allclose(got[0, 1], got[1, 1])
     np.testing.assert_allclose(got[0, 0], got[1, 0])
+
+
+def _chosen(kind: str) -> lang.Tensor:
+    x = lang.tanh(MATRIX)
+    if kind == "tuples":
+        return lang.gather_nd(lang.tanh(SERIES), lang.input("i", (5, 2), "i64"))
+    i = lang.input("i", (3, 5), "i64")
+    if kind == "replaced":
+        return lang.scatter_elements(x, i, lang.sigmoid(lang.input("u", (3, 5))), axis=1)
+    if kind == "replaced tuples":
+        tuples = lang.input("i", (3, 2), "i64")
+        return lang.scatter_nd(lang.tanh(SERIES), tuples, lang.sigmoid(lang.input("u", (3, 9))))
+    return lang.gather_elements(x, i, axis=0 if kind == "columns" else 1)
+
+
+@pytest.mark.parametrize("kind", ["lines", "columns", "tuples", "replaced", "replaced tuples"])
+def test_the_cpu_computes_places_and_the_npu_gathers(kind: str) -> None:
+    """Whatever the indices are, also from the end."""
+    given = lang.build({"y": _chosen(kind)})
+    graph = float_network(_chosen(kind))
+    assert any(isinstance(op, top.Gather) for op in graph.ops)
+    rng = np.random.default_rng(4)
+    if kind == "replaced":  # no place twice: which of two elements stays is nobody's promise
+        index = np.stack([rng.permutation(8)[:5] - 8 * (row == 1) for row in range(3)])
+    elif kind == "replaced tuples":
+        index = np.array([[0, 3], [-1, -4], [0, 1]])
+    else:
+        shape, limit = {"lines": ((3, 5), 8), "columns": ((3, 5), 3), "tuples": ((5, 2), np.array([1, 4]))}[
+            kind
+        ]
+        index = rng.integers(-limit, limit, shape)
+    inputs = random_inputs(given, 1) | {"i": index}
+    expected = FloatEngine(given, threads=1).run(inputs)["y"]
+    np.testing.assert_array_equal(FloatEngine(graph, threads=1).run(inputs)["y"], expected)
+    integers = flow.quantize_network(graph, observed_ranges(graph, inputs), target=TARGET).graph
+    parts = partition(integers, TARGET, island_threshold=0).parts
+    on_npu = [op for part in parts if part.device == "npu" for op in part.ops]
+    assert any(isinstance(op, top.Gather) for op in on_npu)
+    model = flow.compile_network(integers, TARGET).model
+    got = IntegerEngine(integers).run(inputs)["y"]
+    np.testing.assert_array_equal(Simulator(model).run(inputs)["y"], got)
+    np.testing.assert_allclose(got, expected, atol=0.01)
 
 
 @pytest.mark.parametrize("index", [7, -8])

@@ -37,7 +37,9 @@ def test_onnx_runtime_gives_the_same_before_and_after(name: str) -> None:
     "network",
     [
         lang.cumsum(lang.cast(MATRIX, to="i64"), axis=1),
-        lang.reduce(MATRIX, kind="prod", axes=(1,)),
+        lang.reduce(lang.input("x", (2, 1025)), kind="prod", axes=(1,)),
+        lang.reduce(lang.cast(MATRIX, to="i64"), kind="prod", axes=(1,)),
+        lang.gather_elements(lang.cast(MATRIX, to="i64"), lang.input("j", (3, 2), "i64"), axis=1),
         lang.resize(IMAGE, sizes=(1, 4, 12, 10), mode="linear"),
         lang.resize(IMAGE, sizes=(1, 4, 12, 10), mode="nearest"),
         lang.pad(IMAGE, pads=(0, 0, 1, 2, 0, 0, 1, 2), mode="reflect"),

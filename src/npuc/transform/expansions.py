@@ -20,6 +20,7 @@ from npuc.transform import (
     fold_depth,
     grid_to_matmul,
     pad_to_gather,
+    runtime_indices,
 )
 
 Applies = Callable[[Any, Graph], bool]
@@ -41,6 +42,11 @@ _PASSES: tuple[tuple[str, tuple[type, ...], Applies], ...] = (
         "constant-indices",
         (top.Gather, top.GatherElements, top.GatherND, top.ScatterElements, top.ScatterND),
         constant_indices.is_one_gather,
+    ),
+    (
+        "run-time-indices",
+        (top.GatherElements, top.GatherND, top.ScatterElements, top.ScatterND),
+        runtime_indices.is_flat_gather,
     ),
     ("fold-scale,scale-to-conv", (top.Attention, top.Gather, top.Scale), lambda op, graph: True),
 )

@@ -66,6 +66,12 @@ EXPANDED: dict[str, Callable[[], Any]] = {
     ),
     "gather:matrix": lambda: lang.gather(SERIES, np.array([[0, 2], [3, -1]]), axis=1),
     "gather_elements": lambda: lang.gather_elements(MATRIX, np.array([[0, 2], [3, -1]]), axis=1),
+    "gather_elements:run time": lambda: lang.gather_elements(
+        lang.tanh(lang.input("r", (1, 8))), lang.input("j", (1, 5), "i64"), axis=1
+    ),
+    "gather_nd:run time": lambda: lang.gather_nd(lang.tanh(MATRIX), lang.input("j", (2, 1), "i64")),
+    "reduce:prod": lambda: lang.reduce(lang.add(MATRIX, 0.5), kind="prod", axes=(1,), keepdims=False),
+    "reduce:prod axes": lambda: lang.reduce(lang.add(SERIES, 0.5), kind="prod", axes=(0, 2)),
     "gather_nd": lambda: lang.gather_nd(IMAGE, np.array([[0, 1], [0, -1]])),
     "scatter_nd": lambda: lang.scatter_nd(
         MATRIX, np.array([[1]]), lang.tanh(lang.slice(MATRIX, offset=(0, 0), steps=(1, 1), shape=(1, 8)))
