@@ -174,6 +174,25 @@ NPU_API npu_status npu_wait(npu_job *job, double seconds);
 /* Wait until a job is done and free it. NULL is nothing. */
 NPU_API void npu_job_free(npu_job *job);
 
+/*
+ * How long runs took: part 0 is the whole run, the others are the subgraphs in their order. Only runs that succeeded count. With the
+ * environment variable NPUC_TRACE=FILE.json, all of it is also a trace for chrome://tracing and https://ui.perfetto.dev.
+ */
+typedef struct npu_time {
+    const char *name;
+    int32_t device; /* -1: the whole, 0: the NPU, 1: the CPU, 2: a conversion by the host */
+    int64_t runs;
+    double least, mean, most; /* seconds */
+} npu_time;
+NPU_API int32_t npu_time_count(const npu_model *model);
+NPU_API npu_status npu_times(npu_model *model, int32_t index, npu_time *time);
+
+/* Count anew. */
+NPU_API npu_status npu_reset_times(npu_model *model);
+
+/* All of it as lines of text. Returns the bytes of the whole text, without its zero, of which `size` - 1 are written at most. */
+NPU_API int64_t npu_summary(npu_model *model, char *text, size_t size);
+
 /* Why the last call of this thread failed; "" if none did. Valid until the next call that fails in this thread. */
 NPU_API const char *npu_error(void);
 

@@ -118,6 +118,23 @@ public:
 
     void set_runs(int runs) { check(npu_set_runs(model_.get(), runs)); }
 
+    /* How long runs took: the whole run, then each subgraph. */
+    std::vector<npu_time> times() const
+    {
+        std::vector<npu_time> all(static_cast<std::size_t>(npu_time_count(model_.get())));
+        for (std::size_t i = 0; i < all.size(); i++) check(npu_times(model_.get(), static_cast<std::int32_t>(i), &all[i]));
+        return all;
+    }
+
+    /* The same as text. */
+    std::string summary() const
+    {
+        std::string text(static_cast<std::size_t>(npu_summary(model_.get(), nullptr, 0)) + 1, '\0');
+        npu_summary(model_.get(), text.data(), text.size());
+        text.pop_back();
+        return text;
+    }
+
     /* Begin a new stream: the states of the model are zero again. */
     void reset() { check(npu_reset(model_.get())); }
 

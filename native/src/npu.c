@@ -20,6 +20,16 @@
 #include "threads.h"
 #include "sim.h"
 
+/* A subgraph, with its time. */
+static npu_status observed(npu_session *s, uint32_t subgraph, npu_status (*run)(npu_session *, uint32_t))
+{
+    const npuc_file_subgraph *g = &s->file.subgraphs[subgraph];
+    const npu_span span = npu_begin_span(g->kind == NPUC_SUBGRAPH_NPU ? "npu" : "cpu", npuc_file_string(&s->file, g->name));
+    const npu_status status = run(s, subgraph);
+    s->spent[subgraph] = npu_end_span(&span, status);
+    return status;
+}
+
 /* ---- life ---- */
 
 /* The simulator and all memory of a context whose session is open. */
@@ -27,6 +37,7 @@ static npu_status furnish(npu_context *context)
 {
     npu_session *s = &context->session;
     npu_block block = {0};
+    s->observer = observed;
     npu_place(s, &block);
     const size_t size = block.used;
     if (size < SIZE_MAX / 2) context->memory = calloc(1, size + 64);
@@ -108,7 +119,9 @@ npu_status npu_load(const char *path, npu_model **model)
     if (status) return status;
     char where[304];
     snprintf(where, sizeof where, "%.300s", path);
+    const npu_span span = npu_begin_span("load", where);
     status = load(mapping, size, where, model);
+    npu_end_span(&span, status);
     if (status) {
         munmap(mapping, size);
         return status;
@@ -253,7 +266,11 @@ static npu_context *new_context(const npu_model *model)
 static npu_context *take(npu_model *model)
 {
     pthread_mutex_lock(&model->lock);
-    while (model->used >= model->most) pthread_cond_wait(&model->returned, &model->lock);
+    if (model->used >= model->most) {
+        const npu_span span = npu_begin_span("wait", npu_name(model));
+        while (model->used >= model->most) pthread_cond_wait(&model->returned, &model->lock);
+        npu_end_span(&span, NPU_OK);
+    }
     model->used++;
     const int32_t threads = model->threads;
     npu_context *context = model->free;
@@ -304,8 +321,15 @@ static npu_status run(npu_model *model, const npu_ends *ends)
     if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
     npu_context *context = take(model);
     if (!context) return NPU_NO_MEMORY;
+    const npu_span span = npu_begin_span("run", npu_name(model));
     npu_status status = prove(model, context->session.threads);
     if (!status) status = npu_execute(&context->session, ends);
+    const int64_t spent = npu_end_span(&span, status);
+    if (!status) {
+        pthread_mutex_lock(&model->lock);
+        npu_note_times(model, &context->session, spent);
+        pthread_mutex_unlock(&model->lock);
+    }
     give(model, context);
     return status;
 }
@@ -337,6 +361,7 @@ static int64_t whole(int64_t size) { return (size + 63) / 64 * 64; }
 static int64_t arena_of(const npu_session *s, const npu_needs *needs)
 {
     npu_session counted = *s;
+    counted.observer = NULL;
     npu_block block = {0};
     npu_place(&counted, &block);
     int64_t bytes = (int64_t)block.used + whole(needs->kernels) + whole(needs->shared) + 4096;

@@ -34,6 +34,22 @@ struct npu_model {
     int32_t working, idle, closing;
 };
 
+/* ---- npu_trace.c ---- */
+
+int64_t npu_now(void); /* nanoseconds */
+
+/* Something that a thread is busy with, from now on until it ends; both names have to stay until then. */
+typedef struct npu_span {
+    const char *category, *name;
+    int64_t number, begin;
+} npu_span;
+npu_span npu_begin_span(const char *category, const char *name);
+/* Returns how long it took, in nanoseconds. */
+int64_t npu_end_span(const npu_span *span, npu_status status);
+
+/* A run was done by a session in so many nanoseconds. The lock of the model is held. */
+void npu_note_times(npu_model *model, const npu_session *session, int64_t whole);
+
 /* End all workers: the jobs that they are at are finished, all others are cancelled. */
 void npu_end_jobs(npu_model *model);
 

@@ -277,6 +277,10 @@ void npu_place(npu_session *s, npu_block *block)
     }
     s->staging = npu_take(block, staging);
     place_hosts(s, block);
+    if (s->observer) {
+        s->spent = npu_take(block, f->subgraph_count * sizeof *s->spent);
+        s->totals = npu_take(block, ((uint64_t)f->subgraph_count + 1) * sizeof *s->totals);
+    }
 }
 
 /* ---- questions: there are answers without a model, for a caller who missed an error ---- */
@@ -529,7 +533,8 @@ static npu_status run_subgraph(npu_session *s, uint32_t index)
 npu_status npu_run_subgraphs(npu_session *s)
 {
     npu_status status = NPU_OK;
-    for (uint32_t i = 0; i < s->file.subgraph_count && !status; i++) status = run_subgraph(s, i);
+    for (uint32_t i = 0; i < s->file.subgraph_count && !status; i++)
+        status = s->observer ? s->observer(s, i, run_subgraph) : run_subgraph(s, i);
     return status;
 }
 

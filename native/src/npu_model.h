@@ -16,6 +16,16 @@ typedef struct npu_block {
 /* The next piece, 64-byte aligned; NULL when it counts or is full. */
 void *npu_take(npu_block *block, uint64_t size);
 
+struct npu_session;
+
+/* Who wants to know of the subgraphs of a run; NULL in the form without a heap, which has no clock. */
+typedef npu_status npu_observer(struct npu_session *session, uint32_t subgraph, npu_status (*run)(struct npu_session *, uint32_t));
+
+/* How long a part took, of all runs, in nanoseconds. */
+typedef struct npu_total {
+    int64_t runs, least, most, sum;
+} npu_total;
+
 /* The first member of every npu_model. */
 typedef struct npu_session {
     npuc_file file;
@@ -29,6 +39,9 @@ typedef struct npu_session {
     uint8_t *staging;           /* for conversions between two orders of axes */
     host_program *hosts;        /* one a subgraph; those of CPU subgraphs are open */
     uint8_t *host_arena;        /* for the host operators of one subgraph at a time */
+    npu_observer *observer;
+    int64_t *spent;    /* with an observer: nanoseconds of each subgraph in the last run */
+    npu_total *totals; /* and of all runs; behind the last subgraph those of the whole */
 } npu_session;
 
 /* Open the bytes of a file, its first entry, and refuse what this runtime cannot run. */

@@ -24,14 +24,14 @@ static const double tolerance = @TOLERANCE@;
 
 typedef struct options {
     const char *model, *output, *entry, *key;
-    int threads;
+    int threads, runs; /* runs: 0, or how many are timed */
     int count;
     char **inputs;
 } options;
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: app [-m MODEL.npu] [-e ENTRY] [-k PUBLIC_KEY] [-o OUTPUTS.bin] [-t THREADS] sample | INPUT...\n");
+    fprintf(stderr, "usage: app [-m MODEL.npu] [-e ENTRY] [-k PUBLIC_KEY] [-o OUTPUTS.bin] [-t THREADS] [-p RUNS] sample | INPUT...\n");
     return FAILED;
 }
 
@@ -51,6 +51,7 @@ static int parse(int count, char **words, options *into)
         else if (strcmp(words[at], "-e") == 0) into->entry = words[at + 1];
         else if (strcmp(words[at], "-k") == 0) into->key = words[at + 1];
         else if (strcmp(words[at], "-t") == 0) into->threads = atoi(words[at + 1]);
+        else if (strcmp(words[at], "-p") == 0) into->runs = atoi(words[at + 1]);
         else return 0;
     }
     into->inputs = words + at;
@@ -239,6 +240,17 @@ static int write_outputs(const npu_model *model, const char *path, void *const *
     return good ? 0 : failed(path, "the file cannot be written");
 }
 
+/* How long the runs took, part by part. */
+static void print_times(npu_model *model)
+{
+    const size_t size = (size_t)npu_summary(model, NULL, 0) + 1;
+    char *text = malloc(size);
+    if (!text) return;
+    npu_summary(model, text, size);
+    printf("%s", text);
+    free(text);
+}
+
 /* ---- all ---- */
 
 static int run(npu_model *model, const options *args, int entry, void **inputs, void **outputs)
@@ -251,7 +263,9 @@ static int run(npu_model *model, const options *args, int entry, void **inputs, 
     double most = 0;
     int status = read_inputs(model, args, entry, inputs);
     if (status) return status;
-    if (npu_run(model, (const void *const *)inputs, outputs)) return failed(args->model, npu_error());
+    for (int i = 0; i < (args->runs > 1 ? args->runs : 1); i++)
+        if (npu_run(model, (const void *const *)inputs, outputs)) return failed(args->model, npu_error());
+    if (args->runs > 0) print_times(model);
     for (int i = 0; i < npu_output_count(model); i++) print_top(npu_output(model, i), outputs[i]);
     for (int i = 0; sample && !status && i < npu_output_count(model); i++)
         status = check_bits(npu_output(model, i), outputs[i], args->inputs[0], i, &most);
