@@ -17,7 +17,8 @@ _SHARED = (
 )  # fmt: skip
 
 HOSTED = (
-    *_SHARED, "npu.c", "npu_jobs.c", "npu_trace.c", "gemm_avx2.c", "gemm_avx512.c", "sha256_ni.c", "sim_sanitize.c", "image_resize.c",
+    *_SHARED, "npu.c", "npu_jobs.c", "npu_trace.c",
+    "gemm_avx2.c", "gemm_avx512.c", "sha256_ni.c", "sim_sanitize.c", "image_resize.c",
 )  # fmt: skip
 """The runtime for a system with files, threads and a heap."""
 
