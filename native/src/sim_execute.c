@@ -462,6 +462,8 @@ static npuc_status table(const job *j)
     const uint8_t *x = j->local + r->x, *entries = j->local + r->table;
     uint8_t *y = j->local + r->y;
     const int64_t inner = r->inner, rows = (int64_t)r->outer * r->channels;
+    if (r->segments)
+        return kernel(j, npuc_table_between(x, r->x_dtype, rows * inner, entries, r->y_dtype, r->segments, y, j->threads));
     if (r->x_dtype != NPUC_I16 && r->channels == 1)
         return kernel(j, npuc_table8(x, r->x_dtype, rows * inner, entries, r->y_dtype, y, j->threads));
     if (r->x_dtype != NPUC_I16)

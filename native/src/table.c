@@ -165,3 +165,53 @@ npuc_status npuc_table16(const int16_t *x, int64_t n, const int16_t *table, int1
     npuc_in_parts(threads, n, 1 << 14, between_part, &j);
     return NPUC_OK;
 }
+
+typedef struct between_job {
+    const int16_t *x, *table;
+    int16_t *y;
+    int32_t shift;
+} between_job;
+
+/* The line from one entry to the next, `rest` of 2^shift steps on. */
+NPUC_INLINE int32_t on_line(int32_t low, int32_t high, int32_t rest, int32_t shift)
+{
+    return low + (int32_t)(((int64_t)(high - low) * rest + ((int64_t)1 << (shift - 1))) >> shift);
+}
+
+static void segments_part(void *context, int64_t begin, int64_t end)
+{
+    const between_job *j = context;
+    const int32_t mask = (1 << j->shift) - 1;
+    for (int64_t i = begin; i < end; i++) {
+        const int32_t at = j->x[i] + 32768, entry = at >> j->shift;
+        j->y[i] = (int16_t)on_line(j->table[entry], j->table[entry + 1], at & mask, j->shift);
+    }
+}
+
+npuc_status npuc_table_between(const void *x, int32_t x_dtype, int64_t n, const void *table, int32_t dtype, int32_t segments, void *y,
+                               int32_t threads)
+{
+    const int32_t wide = x_dtype == NPUC_I16, shift = (wide ? 16 : 8) - segments;
+    int64_t lo, hi;
+    if (n < 0 || segments < 1 || shift < 1 || !npuc_limits(dtype, &lo, &hi)) return NPUC_BAD_ARGUMENT;
+    if ((!wide && x_dtype != NPUC_I8 && x_dtype != NPUC_U8) || (wide && dtype != NPUC_I16)) return NPUC_BAD_ARGUMENT;
+    if (wide) {
+        between_job j = {.x = x, .table = table, .y = y, .shift = shift};
+        npuc_in_parts(threads, n, 1 << 14, segments_part, &j);
+        return NPUC_OK;
+    }
+    int16_t words[256]; /* an entry for each value, after all */
+    uint8_t bytes[256];
+    for (int32_t i = 0; i < 256; i++) {
+        int32_t ends[2];
+        for (int32_t k = 0; k < 2; k++) {
+            const int32_t entry = (i >> shift) + k;
+            ends[k] = dtype == NPUC_I16  ? ((const int16_t *)table)[entry]
+                      : dtype == NPUC_I8 ? ((const int8_t *)table)[entry]
+                                         : ((const uint8_t *)table)[entry];
+        }
+        words[i] = (int16_t)on_line(ends[0], ends[1], i & ((1 << shift) - 1), shift);
+        bytes[i] = (uint8_t)words[i];
+    }
+    return npuc_table8(x, x_dtype, n, dtype == NPUC_I16 ? (const void *)words : (const void *)bytes, dtype, y, threads);
+}

@@ -22,10 +22,12 @@ from npuc.ir.dtypes import quant_of
 from npuc.program.disassemble import lines, select
 from npuc.quant import SCHEMES, quantize
 from npuc.quant.config import QuantizationConfig
+from npuc.quant.from_target import fitted
 from npuc.quant.parameters import quantize_weight
 from npuc.quant.scheme import Scheme
 from npuc.sim import Simulator, simulate
 from npuc.target import Target, load_target
+from support.graphs import build
 from support.networks.backend import add_widths, machine
 from support.networks.two_convolutions import RANGES, network
 from support.programs.equal_modes import check
@@ -189,3 +191,39 @@ def test_reals_between_float_layers_never_leave_their_width(scheme: Scheme) -> N
     assert len(read) >= 3
     for value in read:
         assert least <= values[value_name(value)].min() and values[value_name(value)].max() <= most
+
+
+def functions() -> Graph:
+    def layers(b: Any, x: Any) -> Any:
+        return b(top.Tanh, b(top.Sigmoid, x, name="a"), name="b")
+
+    return build({"x": (2, 30, 40)}, layers)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "field", "entries", "size"),
+    [
+        ("int16", "entries_16bit", 4096, 2049),
+        ("int16", "entries_16bit", 100, 65),
+        ("int8", "entries_8bit", 200, 129),
+    ],
+)
+def test_tables_have_the_size_that_the_target_states(
+    scheme: str, field: str, entries: int, size: int
+) -> None:
+    data = machine(64 << 10).to_dict()
+    data["arithmetic"]["tables"][field] = entries
+    target, graph = Target.from_dict(data), functions()
+    ranges = {"x": (-4.0, 4.0), "a": (0.0, 1.0), "b": (0.0, 0.8)}
+    made = quantize(graph, ranges, fitted(SCHEMES[scheme], target))
+    assert {op.table.type.get_shape() for op in made.ops if isinstance(op, npu.Table)} == {(size,)}
+    done = check(made, target, 2)
+    assert done is not None and "cpu" not in {part.device for part in done.partition.parts}
+    x = {"x": np.random.default_rng(1).uniform(-4, 4, (2, 30, 40)).astype(np.float32)}
+    error = np.abs(IntegerEngine(made).run(x)["y"] - FloatEngine(graph).run(x)["y"]).max()
+    assert error < {2049: 6e-5, 65: 2e-3, 129: 1e-2}[size]
+    # On the CPU and in other tools, the same integers.
+    on_cpu = compile_program(made, target, CompileOptions(devices={"a": "cpu"}))
+    np.testing.assert_array_equal(
+        Simulator(on_cpu.model).run(x)["y"], IntegerEngine(made, raw=True).run(x)["y"]
+    )

@@ -118,3 +118,27 @@ def test_a_wrong_scale_is_refused_in_words() -> None:
         tables.table8(np.tanh, 0, 0, 1, 0, np.int8)
     with pytest.raises(ValueError, match="zero point of the output, 300"):
         tables.table8(np.tanh, 1, 0, 1, 300, np.int8)
+
+
+@EXACT
+@given(st.sampled_from((np.int8, np.uint8, np.int16)), dtypes, seeds, st.integers(1, 15), st.integers(1, 2))
+def test_a_table_of_any_size_is_a_line_between_entries(
+    dtype: Any, out: Any, seed: int, segments: int, threads: int
+) -> None:
+    bits = 8 * np.dtype(dtype).itemsize
+    segments = min(segments, bits - 1)
+    out = np.int16 if bits == 16 else out
+    x, table = array(seed, (300,), dtype), array(seed + 1, ((1 << segments) + 1,), out)
+    at = x.astype(np.int64) - np.iinfo(dtype).min
+    shift = bits - segments
+    low, high = (table[(at >> shift) + k].astype(np.int64) for k in (0, 1))
+    line = low + (((high - low) * (at & ((1 << shift) - 1)) + (1 << (shift - 1))) >> shift)
+    y = tables.lookup(x, table, threads=threads)
+    assert y.dtype == out
+    np.testing.assert_array_equal(y, line)
+
+
+def test_what_are_no_sizes_of_tables_is_refused() -> None:
+    for dtype, size in ((np.int8, 257), (np.int8, 128), (np.int16, 256), (np.int16, 512)):
+        with pytest.raises(ValueError, match=r"a table of (8|16) bits has no shape"):
+            tables.lookup(np.zeros(3, dtype), np.zeros(size, np.int16))

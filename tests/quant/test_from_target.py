@@ -191,16 +191,16 @@ def test_sums_are_proved_for_the_targets_accumulator(target: Any) -> None:
     assert len(notes) == 1 and "y needs a wide accumulator" in notes[0]
 
 
-@pytest.mark.parametrize(("entries", "integer"), [(256, True), (128, False)])
+@pytest.mark.parametrize(("entries", "integer"), [(256, True), (17, True), (16, False)])
 def test_tables_have_the_entries_that_there_are(target: Any, entries: int, integer: bool) -> None:
     graph = network(some_weights(), then=top.Sigmoid)
     made = lowered(graph, target(f"tables: {{entries_8bit: {entries}, entries_16bit: 0}}"))
     assert any(isinstance(op, npu.Table) for op in made.ops) == integer
-    assert integer or made.float_reasons == {"z": "its table needs 256 entries, and one may have 128"}
+    assert integer or made.float_reasons == {"z": "its table needs 17 entries, and one may have 16"}
     wide = lowered(
         graph, target("tables: {entries_8bit: 256, entries_16bit: 0}"), QuantizationConfig(scheme="int16")
     )
-    assert wide.float_reasons == {"z": "its table needs 513 entries, and one may have 0"}
+    assert wide.float_reasons == {"z": "its table needs 17 entries, and one may have 0"}
 
 
 def test_a_fixed_output_has_the_targets_scale(target: Any) -> None:

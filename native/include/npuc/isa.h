@@ -386,7 +386,8 @@ typedef struct npuc_i_table {
     uint32_t table; /* the entries, ascending, of one table after the other */
     uint32_t y; /* the result */
     uint8_t y_dtype; /* its type */
-    uint8_t rest[103];
+    uint8_t segments; /* not 0: one table of 2^segments + 1 entries, linear between them */
+    uint8_t rest[102];
 } npuc_i_table;
 NPUC_ISA_CHECK(npuc_i_table);
 

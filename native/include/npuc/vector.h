@@ -101,6 +101,13 @@ NPUC_API npuc_status npuc_channel_table8(
     const void *x, int32_t x_dtype, int64_t outer, int64_t channels, int64_t inner, const void *table, int32_t dtype, void *y,
     int32_t threads);
 
+/*
+ * x of 8 or 16 bits through 2^segments + 1 entries of type `dtype`, linear between them, rounding half up; fewer segments than x has
+ * values. Entries of i16 for an x of i16.
+ */
+NPUC_API npuc_status npuc_table_between(
+    const void *x, int32_t x_dtype, int64_t n, const void *table, int32_t dtype, int32_t segments, void *y, int32_t threads);
+
 /* A 16-bit x through 513 entries, one every 128 steps, linear between them, rounding half up. */
 NPUC_API npuc_status npuc_table16(const int16_t *x, int64_t n, const int16_t *table, int16_t *y, int32_t threads);
 

@@ -72,6 +72,27 @@ def lookup16(x: Array, table: Array, *, threads: int = 1) -> Array:
     return y
 
 
+def lookup(x: Array, table: Array, *, threads: int = 1) -> Array:
+    """A table of any size for x of 8 or 16 bits: 256 entries for 8 bits are looked up, 2^k + 1 are interpolated between.
+
+    >>> lookup(np.int8([-128, -127, -126, 127]), np.int8([0, 4, 8, 12, 20])).tolist()
+    [0, 0, 0, 20]
+    """
+    bits = 8 * x.dtype.itemsize
+    if (bits, table.shape) == (8, (256,)):
+        return lookup8(x, table, threads=threads)
+    if (bits, table.shape) == (16, (513,)):
+        return lookup16(x, table, threads=threads)
+    segments = table.size.bit_length() - 1
+    if table.ndim != 1 or table.size != (1 << segments) + 1 or not 0 < segments < bits:
+        raise ValueError(f"a table of {bits} bits has no shape {table.shape}")
+    codes = code(x.dtype, "x", ("int8", "uint8", "int16")), code(table.dtype, "the table")
+    x, table = contiguous(x), contiguous(table)
+    y = empty(x.shape, table.dtype)
+    call("npuc_table_between", "pilpiipi", x, codes[0], x.size, table, codes[1], segments, y, threads)
+    return y
+
+
 def table8(f: Function, sx: float, zx: int, sy: float, zy: int, dtype: Any, x_dtype: Any = None) -> Array:
     """The 256 entries sat(round_away(f(sx * (q - zx)) / sy) + zy) of type `dtype`, q ascending over `x_dtype`.
 

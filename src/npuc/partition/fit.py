@@ -294,7 +294,7 @@ def _numbers(op: Any, graph: Graph, target: Target) -> Obstacle | None:
         return _output_stage(op, graph, target)
     if isinstance(op, npu.Table | npu.ChannelTable):
         eight, tables = dtype_of(op.x.type).itemsize == 1, target.arithmetic.tables
-        allowed, entries = (tables.entries_8bit, 256) if eight else (tables.entries_16bit, 513)
+        allowed, entries = tables.entries_8bit if eight else tables.entries_16bit, shape_of(op.table)[-1]
         if allowed < entries:
             return Obstacle.of(
                 ObstacleRule.TABLE_ENTRIES, target=target.name, entries=entries, allowed=allowed

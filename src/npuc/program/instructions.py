@@ -695,6 +695,8 @@ class Table(TypedInstruction):
     table: Address
     """The entries, ascending, of one table after the other."""
     result: Result
+    segments: int
+    """Not 0: one table of 2^segments + 1 entries, linear between them."""
 
     def numbers(self) -> list[Any]:
         """Its fields behind the head in the order of the table."""
@@ -702,14 +704,14 @@ class Table(TypedInstruction):
         result = self.result
         return [
             source.x, source.x_dtype, source.x_zero_point, self.outer, self.channels, self.inner, self.table,
-            result.y, result.y_dtype,
+            result.y, result.y_dtype, self.segments,
         ]
 
     @classmethod
     def of(cls, n: Sequence[Any]) -> Self:
         """The instruction of such numbers."""
         return cls(
-            Source(n[0], n[1], n[2]), n[3], n[4], n[5], n[6], Result(n[7], n[8]),
+            Source(n[0], n[1], n[2]), n[3], n[4], n[5], n[6], Result(n[7], n[8]), n[9],
         )
 
 

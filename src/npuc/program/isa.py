@@ -439,6 +439,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _u4("inner", ""),
             _address("table", "the entries, ascending, of one table after the other"),
             _RESULT,
+            _u1("segments", "not 0: one table of 2^segments + 1 entries, linear between them"),
         ),
     ),
     Instruction(

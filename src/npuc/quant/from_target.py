@@ -187,7 +187,9 @@ def _bound(scheme: Scheme, arithmetic: Arithmetic) -> Scheme:
         wide_bias_bits=min(scheme.wide_bias_bits, bias.wide_bits or bias.bits, wide or sums.bits),
         bias_significant_bits=min(significant, default=0),
         table_entries=min(scheme.table_entries, tables.entries_8bit),
-        wide_table_entries=min(scheme.wide_table_entries, tables.entries_16bit),
+        wide_table_entries=tables.entries_16bit
+        if scheme.wide_table_entries == Scheme.wide_table_entries
+        else min(scheme.wide_table_entries, tables.entries_16bit),
         fixed_outputs=tuple((*key, *value) for key, value in fixed.items()),
     )
 

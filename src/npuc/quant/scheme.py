@@ -75,9 +75,9 @@ class Scheme:
     bias_significant_bits: int = 0
     """Biases of a layer are integers of this width, all shifted left by the same amount; 0 keeps all bits."""
     table_entries: int = 256
-    """Entries that a table for 8-bit operands may have: 256 are needed."""
+    """Entries that a table for 8-bit operands may have: 256, or 2^k + 1 that are interpolated between."""
     wide_table_entries: int = 513
-    """Entries that a table for 16-bit operands may have: 513 are needed."""
+    """Entries that a table for 16-bit operands may have: it has 2^k + 1. As it is, the target's."""
     classes: tuple[str, ...] = TENSOR_CLASSES
     """The classes of tensors that are quantized; a layer of which not all are computes in float (`quant.tensor_classes`)."""
     fixed_outputs: tuple[FixedOutput, ...] = ()

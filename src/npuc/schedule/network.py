@@ -128,6 +128,7 @@ def _fits_table(layer: Layer, op: npu.Table) -> bool:
         isinstance(conv, npu.Conv | npu.Deconv | npu.MatMul)
         and op.x is conv.y  # not one that goes through a table already
         and dtype_of(op.y.type).itemsize == dtype_of(op.x.type).itemsize
+        and shape_of(op.table) in ((256,), (513,))
     )
 
 

@@ -115,9 +115,9 @@ class Tables(Part):
     """Tables of elementwise functions: the most entries that one may have, 0 where there are none."""
 
     entries_8bit: Annotated[int, Field(ge=0, le=1 << 16)]
-    """For 8-bit inputs; a full table has 256."""
+    """For 8-bit inputs; a full table has 256, fewer are interpolated between."""
     entries_16bit: Annotated[int, Field(ge=0, le=1 << 16)]
-    """For 16-bit inputs; the interpolated table of the contract has 513."""
+    """For 16-bit inputs; tables have the most of 2^k + 1, that of the contract 513."""
 
 
 class FixedOutput(Part):

@@ -215,8 +215,7 @@ def table(op: npu.Table, graph: Graph, threads: int) -> Step:
     """A look-up."""
     entries = graph.constant(op.table)
     assert entries is not None
-    look_up = tables.lookup8 if entries.size == 256 else tables.lookup16
-    return elementwise(lambda x: look_up(x, entries, threads=threads))
+    return elementwise(lambda x: tables.lookup(x, entries, threads=threads))
 
 
 @handles(npu.AvgPool, recordable=True)

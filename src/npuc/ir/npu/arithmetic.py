@@ -168,7 +168,7 @@ class AvgPool(Parametric):
 
 @npu_op
 class Table(NpuOp):
-    """y = table[q]: 256 entries for 8-bit operands, 513 with linear interpolation for 16-bit ones.
+    """y = table[q]: 256 entries for 8-bit operands, or 2^k + 1 that are interpolated between (for 16 bits 513 as a rule).
 
     `function` and its `constants` tell what the table stands for; the arithmetic does not need them.
     """
@@ -182,9 +182,13 @@ class Table(NpuOp):
 
     def infer(self) -> Sequence[Attribute]:
         """The shape of x."""
-        entries = {1: 256, 2: 513}.get(quantized(self.x).dtype.itemsize, 0)
+        width, shape = 8 * quantized(self.x).dtype.itemsize, shape_of(self.table)
+        sizes = [(1 << k) + 1 for k in range(1, width)] + ([256] if width == 8 else [])
         require(isinstance(self.to, QuantType), "the result must be quantized")
-        require(shape_of(self.table) == (entries,), f"a table of {entries} entries is needed")
+        require(
+            len(shape) == 1 and shape[0] in sizes,
+            f"a table has 256 entries for 8 bits, or 2^k + 1, not {list(shape)}",
+        )
         return [tensor_type(shape_of(self.x), self.to)]
 
 

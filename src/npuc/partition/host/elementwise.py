@@ -75,19 +75,20 @@ def add(op: Any, emit: Emitter) -> None:
 
 @on_host(npu.Table)
 def table(op: npu.Table, emit: Emitter) -> None:
-    """A gather; for 16 bits of two neighbours, and a line between them."""
+    """A gather; of a table that is interpolated, of two neighbours, and a line between them."""
     least = dtype_of(op.x.type).limits[0]
     q = integers(emit, op.x, zero_point=False)
     place = emit("Sub", q, number(least)) if least else q
     if shape_of(op.table) == (256,):
         emit("Gather", op.table, place, to=op.y, axis=0)
         return
-    index = floor_shift(emit, place, number(7))
-    rest = emit("Mod", place, number(128))
+    shift = 8 * dtype_of(op.x.type).itemsize - (shape_of(op.table)[0].bit_length() - 1)
+    index = floor_shift(emit, place, number(shift))
+    rest = emit("Mod", place, number(1 << shift))
     entries = emit.cast(op.table, I64)
     low = emit("Gather", entries, index, axis=0)
     high = emit("Gather", entries, emit("Add", index, number(1)), axis=0)
-    step = half_up(emit, emit("Mul", emit("Sub", high, low), rest), number(7))
+    step = half_up(emit, emit("Mul", emit("Sub", high, low), rest), number(shift))
     emit.cast(emit("Add", low, step), dtype_of(op.y.type), to=op.y)
 
 

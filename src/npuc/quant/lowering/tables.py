@@ -20,6 +20,9 @@ from npuc.quant.lowering.scaling import flat, product_span, require_room, span_o
 from npuc.quant.parameters import quantize_array
 from npuc.quant.scheme import Scheme
 
+LEAST_ENTRIES = 17
+"""A table that is interpolated between fewer entries is no function."""
+
 
 def _require_entries(there: int, needed: int) -> None:
     if there < needed:
@@ -29,20 +32,26 @@ def _require_entries(there: int, needed: int) -> None:
 def table_codes(x: QuantType, scheme: Scheme, continuous: bool = True) -> Array:
     """The integers that a table of a function of `x` has entries for."""
     least, most = x.dtype.limits
-    if x.dtype.itemsize == 1:
-        _require_entries(scheme.table_entries, 256)
+    eight = x.dtype.itemsize == 1
+    if eight and scheme.table_entries >= 256:
         return np.arange(least, most + 1)
-    if x.dtype.name != "i16":
+    if not eight and x.dtype.name != "i16":
         raise NoIntegerForm(f"there are no tables for {x.dtype.name}")
+    if not continuous and eight:
+        _require_entries(scheme.table_entries, 256)
     if not continuous:
         raise NoIntegerForm("it jumps, and a table for 16 bits is interpolated")
-    _require_entries(scheme.wide_table_entries, 513)
-    return np.minimum(np.arange(513) * 128 + least, most + 1)
+    entries = scheme.table_entries if eight else scheme.wide_table_entries
+    _require_entries(entries, LEAST_ENTRIES)
+    # 2^k + 1 entries, as many as there may be.
+    segments = min((entries - 1).bit_length() - 1, 8 * x.dtype.itemsize - 1)
+    step = (most - least + 1) >> segments
+    return np.arange((1 << segments) + 1) * step + least
 
 
 @lowers(*(kind for kind in FUNCTIONS if kind not in (top.SiLU, top.Relu, top.Clip)))
 def table(op: TopOp, context: LoweringContext) -> Value:
-    """One entry for each 8-bit value; 513 for 16 bits, interpolated between."""
+    """One entry for each 8-bit value; for 16 bits as many as the target has, interpolated between."""
     return _table(op, context)
 
 
@@ -55,7 +64,8 @@ def _table(op: TopOp, context: LoweringContext) -> Value:
     if x.dtype.itemsize != y.dtype.itemsize:
         raise NoIntegerForm(f"its operand is {x.dtype.name} and its result {y.dtype.name}")
     function, constants = function_of(op)
-    entries = function_table(function, constants, x, y) if scheme.requant is Kind.DOUBLE_ROUNDING else None
+    own = scheme.requant is Kind.DOUBLE_ROUNDING and scheme.table_entries >= 256
+    entries = function_table(function, constants, x, y) if own else None
     if entries is None:
         with np.errstate(all="ignore"):
             real = FUNCTIONS[type(op)](op, x.scale * (codes - x.zero_point).astype(np.float64))

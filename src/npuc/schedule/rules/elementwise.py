@@ -393,7 +393,19 @@ class TableOp(UnaryOp):
 
     def instruction(self, x: Source, y: Result, places: Mapping[str, int], elements: int) -> Table:
         """The instruction of a tile."""
-        return Table(x, elements, 1, 1, constant(places, "table"), y)
+        return Table(
+            x, elements, 1, 1, constant(places, "table"), y, segments_of(self.table["table"], self.x.dtype)
+        )
+
+
+def segments_of(entries: Array, dtype: str) -> int:
+    """The field of the instruction for a table of a type: 0 for the usual sizes.
+
+    >>> segments_of(np.zeros(256), "i8"), segments_of(np.zeros(513), "i16"), segments_of(np.zeros(2049), "i16")
+    (0, 0, 11)
+    """
+    usual = {"i8": 256, "ui8": 256, "i16": 513}.get(dtype, entries.size)
+    return 0 if entries.size == usual else entries.size.bit_length() - 1
 
 
 @dataclass(frozen=True)
@@ -413,7 +425,7 @@ class ChannelTableOp(TableOp):
     def instruction(self, x: Source, y: Result, places: Mapping[str, int], elements: int) -> Table:
         """The instruction of a tile."""
         count = elements // (self.channels * self.inner)
-        return Table(x, count, self.channels, self.inner, constant(places, "table"), y)
+        return Table(x, count, self.channels, self.inner, constant(places, "table"), y, 0)
 
 
 def _unary(op: Any, computed: UnaryOp) -> Layer:

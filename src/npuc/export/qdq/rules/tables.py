@@ -18,6 +18,7 @@ from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import TOP_OPS, TopOp
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.ir.top.functions import FUNCTIONS
+from npuc.kernels.tables import lookup
 
 _CLOSE = 1
 """Steps between an entry and what the function gives."""
@@ -29,6 +30,10 @@ def table(op: npu.Table, form: QdqForm) -> None:
     entries = form.constant(op.table)
     x, y = quant_of(op.x), op.to
     assert entries is not None and x is not None and isinstance(y, QuantType)
+    if entries.size not in (256, 513):  # of a size of its own: an entry for each value
+        codes = np.arange(x.dtype.limits[0], x.dtype.limits[1] + 1).astype(x.dtype.carrier.numpy)
+        form.become(op.y, _looked_up(op, form, lookup(codes, entries), None))
+        return
     properties = function_properties(op.function, op.constants, entries, x, y)
     if properties is not None:
         kind, given = properties

@@ -23,7 +23,7 @@ from npuc.ir import Value, npu, shape_of
 from npuc.ir.definition import TOP_OPS
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.ir.top.functions import FUNCTIONS
-from npuc.kernels.tables import lookup16
+from npuc.kernels.tables import lookup
 
 _OWN = ("sigmoid", "tanh", "exp", "hard_swish", "leaky_relu")
 """Functions that TFLite has integer kernels for; limits are another matter."""
@@ -94,8 +94,8 @@ def _look_up(op: npu.Table, emit: TFLiteEmitter, entries: Array, order: Order) -
     x = quant_of(op.x)
     assert x is not None
     least = x.dtype.limits[0]
-    if entries.size == 513:
-        entries = lookup16(np.arange(-32768, 32768, dtype=np.int16), entries)
+    if entries.size != 256:
+        entries = lookup(np.arange(least, x.dtype.limits[1] + 1).astype(x.dtype.carrier.numpy), entries)
     index = _index(emit, op.x, order, np.array([-least], np.int32))
     _gather(emit, entries, index, op, order)
 
