@@ -11,6 +11,7 @@ import pytest
 
 import npuc
 from npuc.frontend.onnx import subgraphs
+from npuc.ir.subgraph_rules import SUBGRAPH_RULES
 from npuc.plugins import loading
 from npuc.registries import isolated
 
@@ -26,7 +27,7 @@ def _load_all() -> None:
 @pytest.fixture(autouse=True)
 def own_registries() -> Iterator[None]:
     _load_all()
-    plugins, patterns = dict(loading._LOADED), list(subgraphs.RULES)
+    plugins, patterns, joins = dict(loading._LOADED), list(subgraphs.RULES), list(SUBGRAPH_RULES)
     # Tests of other rooms may have loaded plugins in this process.
     loading._LOADED.clear()
     with isolated():
@@ -34,3 +35,4 @@ def own_registries() -> Iterator[None]:
     loading._LOADED.clear()
     loading._LOADED.update(plugins)
     subgraphs.RULES[:] = patterns
+    SUBGRAPH_RULES[:] = joins

@@ -37,6 +37,7 @@ from npuc.ir.definition import (
 )
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.ir.npu.definition import NpuOp, npu_op, quantized
+from npuc.ir.subgraph_rules import SubgraphMatch, top_pattern, top_subgraph
 from npuc.ir.target_rewrites import target_rewrite
 from npuc.ir.verification import verifier
 from npuc.kernels.custom import register_kernel
@@ -80,6 +81,7 @@ __all__ = [
     "NoIntegerForm",
     "NpuOp",
     "QuantType",
+    "SubgraphMatch",
     "TopOp",
     "Value",
     "add_accelerator",
@@ -123,5 +125,7 @@ __all__ = [
     "tflite_rule",
     "top",
     "top_op",
+    "top_pattern",
+    "top_subgraph",
     "verifier",
 ]
