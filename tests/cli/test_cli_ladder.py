@@ -135,7 +135,7 @@ def test_what_8_bits_lack_is_made_up_for_by_types(npuc: Any, here: Path) -> None
         (("--data", _SAMPLES, "--accuracy-drop", "1", "--metric", "sqnr"), "nothing can be lost of it"),
         (("--data", _SAMPLES, "--accuracy-drop", "1", "--frontier", "f.png"), "neither an .svg nor a .json"),
         (("--data", _SAMPLES, "--ladder", "mixed", "--torch-device", "tpu"), "cannot be 'tpu'"),
-        (("--data", _SAMPLES, "--torch-device", "cpu"), "goes with --ladder"),
+        (("--data", _SAMPLES, "--torch-device", "cuda:99"), "there is no 'cuda:99' here"),
         (("--data", _SAMPLES, "--ladder", "mixed", "--max-count", "1"), "too few"),
         (("--data", _SAMPLES, "--ladder", "mixed", "--scheme", "bf16"), "nothing to climb for"),
     ],

@@ -20,7 +20,7 @@ from npuc.calib.observer import Observer
 from npuc.calib.samples import Batch, batch_size
 from npuc.calib.sources import Data, DataOptions, Source, open_data
 from npuc.calib.statistics import ObserverOptions, Statistics, TensorStatistics
-from npuc.engine import FloatEngine
+from npuc.engine import float_engine
 from npuc.ir import Graph, dtype_of, result_names, top, value_name
 
 _LOG = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ def collect(
     observers = {
         name: Observer(name, options, (channels or {}).get(name)) for name in (*_inputs(graph), *results)
     }
-    engine = FloatEngine(graph, fetch=results, threads=threads, spin=False)
+    engine = float_engine(graph, fetch=results, threads=threads, spin=False)
     size = batch_size(graph)
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None

@@ -16,6 +16,7 @@ from npuc.cli import calibration_data as given
 from npuc.cli import options
 from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, progress, shorten
+from npuc.cli.ladder import TorchDevice
 from npuc.errors import UsageError
 from npuc.words import counted
 
@@ -61,6 +62,7 @@ class CalibrateCommand(CommandOptions):
     ] = None
     input_shape: options.InputShapes = None
     weights: options.Weights = None
+    torch_device: TorchDevice = None
     threads: options.Threads = None
     quiet: options.Quiet = False
     as_json: options.Json = False
@@ -80,11 +82,13 @@ def command(args: CalibrateCommand) -> None:
     from npuc.calib.ranges import observer_options, parse_method
     from npuc.calib.statistics import load_statistics, save_statistics
     from npuc.calib.table import save_table
+    from npuc.engine.compute_device import check_device, computing_on
     from npuc.files import writable
     from npuc.flow import network_to_quantize
 
     printer = Printer(args.quiet, args.as_json)
     parse_method(args.method)
+    check_device(args.torch_device or "cpu", "--torch-device")
     for path in (args.output, args.save_stats):
         if path is not None:
             writable(path)
@@ -107,7 +111,10 @@ def command(args: CalibrateCommand) -> None:
             args.seed,
             args.dataset,
         )
-        with progress(printer, "calibrating", source.total or 0) as step:
+        with (
+            computing_on(args.torch_device or "cpu"),
+            progress(printer, "calibrating", source.total or 0) as step,
+        ):
             statistics = collect(
                 graph,
                 source,

@@ -50,7 +50,8 @@ TorchDevice = Annotated[
     str | None,
     typer.Option(
         metavar="cpu|cuda",
-        help="The device on which the steps 'adaquant' and 'round' compute.  [default: cpu]",
+        help="Where float networks are computed while ranges are found and steps of the ladder run: with cuda, in torch on a "
+        "GPU.  [default: cpu]",
     ),
 ]
 AccuracyDrop = Annotated[
@@ -124,8 +125,6 @@ class LadderOptions:
                     raise UsageError(
                         f"{name} goes with --accuracy-drop", fix="Add --accuracy-drop LOSS, such as 0.5"
                     )
-        if self.torch_device is not None and not self.requested:
-            raise UsageError("--torch-device goes with --ladder or --accuracy-drop")
         if self.frontier is not None:
             if self.frontier.suffix not in (".svg", ".json"):
                 raise UsageError(
@@ -133,27 +132,15 @@ class LadderOptions:
                     fix="Name it FILE.svg",
                 )
             writable(self.frontier)
-        self._check_device()
+        if self.torch_device is not None:
+            from npuc.engine.compute_device import check_device
+
+            check_device(self.torch_device, "--torch-device")
         self._steps()
         if self.metric is not None:
             from npuc.metrics.measuring import parse_metric
 
             parse_metric(self.metric)
-
-    def _check_device(self) -> None:
-        name = self.torch_device
-        if name is None or name == "cpu":
-            return
-        kind, _, number = name.partition(":")
-        if kind != "cuda" or (number and not number.isdigit()):
-            raise UsageError(f"--torch-device cannot be '{name}'", fix="It is cpu, cuda or cuda:N")
-        from npuc.extras import require_torch
-
-        torch = require_torch("--torch-device needs torch")
-        if not torch.cuda.is_available() or int(number or 0) >= torch.cuda.device_count():
-            raise UsageError(
-                f"there is no '{name}' here", fix="Leave --torch-device out to compute on the CPU"
-            )
 
     def _steps(self) -> tuple[str, ...] | None:
         from npuc.quant.ladder.run import PipelineOptions

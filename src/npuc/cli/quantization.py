@@ -292,6 +292,7 @@ def quantized(
     printer: Printer, model: Path, graph: Graph, request: QuantizationRequest, target: Target | None
 ) -> QuantizationRun:
     """Quantize a network as the options say."""
+    from npuc.engine.compute_device import computing_on
     from npuc.flow import needs_ranges, quantize_network
     from npuc.ir.target_rewrites import rewritten_for
     from npuc.quant.prequantized import is_quantized
@@ -326,7 +327,8 @@ def quantized(
         source = _source(printer, graph, request)
         # Short floats have no ranges to choose: data tell which layers leave those of f16.
         work = _tuned if ranged and request.tune and not request.random else _plain
-        done, table = work(printer, graph, source, config, target, request)
+        with computing_on(request.ladder_options.torch_device or "cpu"):
+            done, table = work(printer, graph, source, config, target, request)
         origin = ", ".join(table.comments)
         if request.random:
             printer.note("the ranges are those of random data: good for a smoke run only")

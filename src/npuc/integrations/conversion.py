@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from npuc.arrays import Array
 from npuc.calib.sources import open_data
 from npuc.codegen.compile_model import CompileOptions
+from npuc.engine import computing_on
 from npuc.flow import compile_network, expanded, needs_ranges, quantize_network, quantize_on_data
 from npuc.integrations.agreement import agreement_goal, parted
 from npuc.integrations.options import IntegrationOptions
@@ -44,9 +45,20 @@ def convert(
 
     A network that brings its own quantization, or a target that computes with floats, needs no samples.
     """
+    with computing_on(options.torch_device):
+        return _converted(graph, samples, options, integration, name, list(notes))
+
+
+def _converted(
+    graph: Graph,
+    samples: Iterable[Mapping[str, Array]],
+    options: IntegrationOptions,
+    integration: str,
+    name: str,
+    told: list[str],
+) -> Conversion:
     target, config = options.target, options.quantization()
     graph = rewritten_for(expanded(graph), target, "float")
-    told = list(notes)
     if is_quantized(graph) or not needs_ranges(graph, config, target):
         quantized = quantize_network(graph, None if is_quantized(graph) else {}, config, target)
     else:

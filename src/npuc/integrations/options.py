@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from npuc.engine.compute_device import check_device
 from npuc.errors import UsageError
 from npuc.layer_costs import REFERENCE
 from npuc.quant.config import QuantizationConfig
@@ -88,6 +89,7 @@ class IntegrationOptions(BaseModel):
             raise UsageError(f"option '{field}' cannot be {values.get(field)!r}: {first['msg']}") from error
         if options.scheme is not None and options.config is not None:
             raise UsageError("a configuration states the scheme", fix="Give scheme or config, not both")
+        check_device(options.torch_device, "option 'torch_device'")
         if options.ladder is not None:
             options.steps()
         return options

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from npuc.compare import find_slices, measure_outputs
-from npuc.engine import FloatEngine
+from npuc.engine import float_engine
 from npuc.ir import Graph
 from npuc.transform.hardware_activations import HardwareActivations
 
@@ -48,9 +48,9 @@ def cost_of_forms(
 ) -> str:
     """What the changed forms do to the float outputs, in words."""
     chosen = list(samples[:_MOST_SAMPLES])
-    exact = [FloatEngine(graph, threads=threads).run(sample) for sample in chosen]
+    exact = [float_engine(graph, threads=threads).run(sample) for sample in chosen]
     figures = measure_outputs(
-        FloatEngine(changed, threads=threads).run, chosen, exact, find_slices(graph, exact)
+        float_engine(changed, threads=threads).run, chosen, exact, find_slices(graph, exact)
     )
     worst = (
         ""

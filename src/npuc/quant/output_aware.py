@@ -16,7 +16,7 @@ from npuc.arrays import Array
 from npuc.calib.ranges.choice import CANDIDATES, POWER_CANDIDATES, RangeCandidate, candidates
 from npuc.calib.statistics import TensorStatistics
 from npuc.calib.table import Entry
-from npuc.engine import ALL_TENSORS, FloatEngine
+from npuc.engine import ALL_TENSORS, float_engine
 from npuc.engine.single import single_op
 from npuc.ir import Graph, Value, dtype_of, is_static, top, value_name
 from npuc.ir.definition import TopOp
@@ -56,7 +56,7 @@ def output_aware_entries(
             symmetric = scheme.activation_scales != "affine"
             options = candidates(statistics[name], 8, symmetric, methods)
             trials.append(_Trial(value, options, graph, scheme))
-    engine = FloatEngine(graph, fetch=ALL_TENSORS, threads=threads)
+    engine = float_engine(graph, fetch=ALL_TENSORS, threads=threads)
     for sample in samples:
         values = {**sample, **engine.run(sample)}
         for trial in trials:

@@ -20,7 +20,7 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.calib.statistics import Statistics, TensorStatistics
 from npuc.calib.table import Entry
-from npuc.engine import FloatEngine
+from npuc.engine import float_engine
 from npuc.ir import Graph, value_name
 from npuc.ir.top import Softmax
 from npuc.ir.top.functions import FUNCTIONS
@@ -42,7 +42,7 @@ def softmax_floors(
     floors: dict[str, float] = {}
     if not axes or not samples:
         return floors
-    engine = FloatEngine(graph, fetch=list(axes), threads=threads)
+    engine = float_engine(graph, fetch=list(axes), threads=threads)
     for sample in samples:
         scores = engine.run(sample)
         for name, axis in axes.items():

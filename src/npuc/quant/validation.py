@@ -14,7 +14,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.compare import OutputFigures, Slice, find_slices, slice_squares
-from npuc.engine import FloatEngine, IntegerEngine
+from npuc.engine import IntegerEngine, float_engine
 from npuc.engine.rounded import relative_noise
 from npuc.ir import Graph
 from npuc.registries import renamed
@@ -37,7 +37,7 @@ class OutputValidator:
 
     def __init__(self, graph: Graph, samples: Sequence[Sample], threads: int = 1) -> None:
         self.samples, self.threads = list(samples), threads
-        self._engine = FloatEngine(graph, threads=threads)
+        self._engine = float_engine(graph, threads=threads)
         self._names = [port.name for port in graph.outputs]
         self._held: dict[int, dict[str, Array]] = {}
         self._room = _MOST_HELD

@@ -13,7 +13,7 @@ from npuc.calib.collection import channel_axes
 from npuc.calib.samples import Batch
 from npuc.calib.statistics import Statistics
 from npuc.compare.layers import compare_layers
-from npuc.engine import FloatEngine, IntegerEngine
+from npuc.engine import IntegerEngine, float_engine
 from npuc.engine.single import single_op
 from npuc.errors import CompareError
 from npuc.ir import Graph, Value, dtype_of, layer_name, result_names, shape_of, top, value_name
@@ -259,7 +259,7 @@ def _shifts(
     inputs = {port.name for port in graph.inputs}
     fetch = {layer.name for layer in layers} | set(operands.values())
     held = {name for op in quantized.ops if not isinstance(op, top.WeightOp) for name in result_names(op)}
-    exact = FloatEngine(graph, fetch=sorted(fetch - inputs), threads=threads)
+    exact = float_engine(graph, fetch=sorted(fetch - inputs), threads=threads)
     ours = IntegerEngine(quantized, fetch=sorted(set(operands.values()) & held), threads=threads)
     pairs = [
         (single_op(twin, changed, threads), single_op(layer.float_op, graph, threads))
@@ -316,6 +316,6 @@ def _disturbed(graph: Graph, layer: IntegerLayer, weight: Array, bias: Array | N
 def _noise(probe: Probe, changed: Graph) -> float:
     """The noise at the outputs of a changed network."""
     names = [port.name for port in changed.outputs]
-    engine = FloatEngine(changed, threads=probe.threads)
+    engine = float_engine(changed, threads=probe.threads)
     rows = [[np.asarray(values[name]) for name in names] for values in map(engine.run, probe.samples)]
     return probe.measure(rows, probe.exact)

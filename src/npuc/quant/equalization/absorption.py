@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.engine import FloatEngine
+from npuc.engine import float_engine
 from npuc.ir import Graph, result_names, top
 from npuc.quant.equalization.groups import find_groups
 
@@ -30,7 +30,7 @@ def absorb_biases(
     if not pairs:
         return graph, 0
     names = [result_names(maker)[0] for maker, _ in pairs]
-    engine = FloatEngine(graph, fetch=names, threads=threads)
+    engine = float_engine(graph, fetch=names, threads=threads)
     least: dict[str, Array] = {}
     most: dict[str, float] = {}
     for sample in samples:

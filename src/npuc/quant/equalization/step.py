@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.engine import FloatEngine
+from npuc.engine import float_engine
 from npuc.ir import Graph, value_name
 from npuc.quant.equalization.absorption import absorb_biases
 from npuc.quant.equalization.groups import EqualizationGroup, find_groups
@@ -107,7 +107,7 @@ def activation_sizes(
     """The largest magnitude of each channel over all tensors of a group."""
     named = {group: [value_name(value) for value in group.values if value_name(value)] for group in groups}
     fetch = list(dict.fromkeys(name for names in named.values() for name in names))
-    engine = FloatEngine(graph, fetch=fetch, threads=threads)
+    engine = float_engine(graph, fetch=fetch, threads=threads)
     sizes = {group: np.zeros(group.channels) for group in groups}
     for sample in samples:
         values = engine.run(sample)

@@ -15,7 +15,7 @@ import numpy as np
 from npuc.arithmetic.dtypes import DType
 from npuc.arrays import Array
 from npuc.compare import find_slices
-from npuc.engine import FloatEngine
+from npuc.engine import float_engine
 from npuc.engine.rounded import output_noise
 from npuc.ir import Graph, Value, npu, top, value_name
 from npuc.ir.dtypes import QuantType, quant_of
@@ -126,7 +126,7 @@ def with_scheme(layer: IntegerLayer, scheme: Scheme) -> IntegerLayer:
 
 
 def _outputs(graph: Graph, samples: Sequence[Sample], threads: int) -> list[list[Array]]:
-    engine = FloatEngine(graph, threads=threads)
+    engine = float_engine(graph, threads=threads)
     names = [port.name for port in graph.outputs]
     return [[np.asarray(values[name]) for name in names] for values in map(engine.run, samples)]
 
