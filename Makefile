@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h native/ort/*.c native/ort/*.h)
 
-.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow test-frameworks test-browser sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule docs clean
+.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino bench-qdq test-frameworks test-browser sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -38,6 +38,7 @@ help:
 	@echo "make bench-schedule schedules against their lower bounds, and against Vela"
 	@echo "make bench-sim     instruction mode against graph mode"
 	@echo "make sweep         every model for every target: compiled, executed, compared to the bit, checked for races"
+	@echo "make bench-qdq     exported QDQ files in ONNX Runtime, and in OpenVINO, which it installs in build/peers/openvino (0.4 GB)"
 	@echo "make zoo-models    fetch and build the networks of benchmarks/zoo.yaml; timm and its like go to build/peers/zoo (1.8 GB)"
 	@echo "make sweep-zoo     these networks through import, quantization, two targets and the sanitizer, compared by slice"
 	@echo "make bench-memory  the memory planner: public instances, and growth up to 10,000 buffers"
@@ -66,6 +67,20 @@ $(TENSORFLOW)/stamp: tests/constraints-tensorflow.txt
 	@$(PYTHON) -m venv $(TENSORFLOW)
 	@$(TENSORFLOW)/bin/python -m pip install -qq --disable-pip-version-check -c $< tensorflow-cpu keras
 	@touch $@
+
+# OpenVINO loads exported QDQ files, in a Python of its own.
+OPENVINO := build/peers/openvino
+
+peers-openvino: $(OPENVINO)/stamp
+
+$(OPENVINO)/stamp:
+	@echo "installing OpenVINO in $(OPENVINO)"
+	@$(PYTHON) -m venv $(OPENVINO)
+	@$(OPENVINO)/bin/python -m pip install -qq --disable-pip-version-check "openvino>=2024.0"
+	@touch $@
+
+bench-qdq: $(STAMPS)/test peers-openvino
+	$(BIN)/python benchmarks/bench_qdq.py --openvino $(OPENVINO)/bin/python
 
 test-frameworks: $(STAMPS)/test peers-tensorflow
 	$(BIN)/python -m pytest tests/frontend/test_tensorflow_models.py tests/frontend/test_tensorflow_ops.py \

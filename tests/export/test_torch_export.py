@@ -104,6 +104,16 @@ def test_what_is_refused_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert words in capsys.readouterr().err
 
 
+def test_without_torch_the_extra_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = tmp_path / "net.int.mlir"
+    save_graph(quantized_on_random_data(case_network("matmul")), network)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert run_command(["export", "torch", str(network), "-o", str(tmp_path / "net.pt2")]) == 2
+    assert "pip install 'npuc[torch]'" in capsys.readouterr().err
+
+
 def test_torch_script_has_the_bits(tmp_path: Path) -> None:
     graph = quantized_on_random_data(case_network("matmul"), SCHEMES["int8"])
     inputs = random_inputs(graph, seed=4)
