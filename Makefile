@@ -38,7 +38,7 @@ help:
 	@echo "make bench-schedule schedules against their lower bounds, and against Vela"
 	@echo "make bench-sim     instruction mode against graph mode"
 	@echo "make sweep         every model for every target: compiled, executed, compared to the bit, checked for races"
-	@echo "make bench-qdq     exported QDQ files in ONNX Runtime, and in OpenVINO, which it installs in build/peers/openvino (0.4 GB)"
+	@echo "make bench-qdq     exported QDQ files in ONNX Runtime, and in OpenVINO, which it installs in build/peers/openvino (0.3 GB)"
 	@echo "make zoo-models    fetch and build the networks of benchmarks/zoo.yaml; timm and its like go to build/peers/zoo (1.8 GB)"
 	@echo "make sweep-zoo     these networks through import, quantization, two targets and the sanitizer, compared by slice"
 	@echo "make bench-memory  the memory planner: public instances, and growth up to 10,000 buffers"
