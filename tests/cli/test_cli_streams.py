@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 
 from npuc.arrays import Array
+from npuc.calib.feeding import Feeder
+from npuc.calib.sources import open_data
 from npuc.cli.app import run_command
 from npuc.deploy.c import export_c
+from npuc.engine import FloatEngine
 from npuc.flow import save_graph
+from npuc.ir.states import set_states
 from npuc.program.file import load_compiled, save_compiled
 from npuc.runtime import Runner
-from support.networks.streams import CHUNK, CHUNKS, HIDDEN, compiled, integers, sequence
+from support.networks.streams import CHUNK, CHUNKS, HIDDEN, compiled, integers, network, sequence
 from support.programs.c_applications import build, surroundings
 
 
@@ -82,6 +86,31 @@ def test_layers_are_dumped_and_compared_without_states(files: Path, tmp_path: Pa
     assert (
         run_command(["diff", str(files / "chunks.mlir"), model, "--input", str(files / "x.npz"), "-q"]) == 0
     )
+
+
+def test_calibration_carries_the_states_of_the_float_network(files: Path, tmp_path: Path) -> None:
+    graph = network("lstm", CHUNK)
+    set_states(graph, {"h": "h_out", "c": "c_out"})
+    batches = list(Feeder(graph, open_data(graph, files / "x.npz")).batches())
+    with_states = FloatEngine(network("lstm", CHUNK * CHUNKS), threads=1)
+    zeros = {"h": np.zeros((1, 1, HIDDEN), np.float32), "c": np.zeros((1, 1, HIDDEN), np.float32)}
+    expected = with_states.run({"x": sequence(), **zeros})["y"]
+    engine = FloatEngine(graph, threads=1)
+    chunks = [engine.run(batch.inputs)["y"] for batch in batches]
+    np.testing.assert_allclose(np.concatenate(chunks), expected, atol=1e-6)
+    save_graph(network("lstm", CHUNK), tmp_path / "m.mlir")
+    given = [
+        "--data",
+        str(files / "x.npz"),
+        "--state",
+        "h=h_out",
+        "--state",
+        "c=c_out",
+        "--target",
+        "edge-4t",
+        "-q",
+    ]
+    assert run_command(["compile", str(tmp_path / "m.mlir"), *given, "-o", str(tmp_path / "m.npu")]) == 0
 
 
 def test_sim_needs_no_states(files: Path) -> None:

@@ -1,13 +1,15 @@
 """From items to batches: items are read and checked, bad ones are skipped, and the rest are grouped into batches.
 
 A sample that cannot be read or does not fit an input is skipped with a warning, or is an error if `strict`. The last
-batch is padded with copies of its last sample; `Batch.keep` is the number of real samples.
+batch is padded with copies of its last sample; `Batch.keep` is the number of real samples. Samples without the states of a
+streaming network are the chunks of one sequence: the float network carries the states from chunk to chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from npuc.arrays import Array
 from npuc.calib.items import SKIPPABLE, Item, Sample
 from npuc.calib.samples import Batch, batch_size
 from npuc.calib.sources import Source
+from npuc.engine import FloatEngine
 from npuc.errors import (
     CalibrationDataError,
     FileMissingError,
@@ -23,6 +26,7 @@ from npuc.errors import (
     UnsupportedTypeError,
 )
 from npuc.ir import Graph, shape_of
+from npuc.ir.states import data_inputs, initial_states
 from npuc.words import counted
 
 _SKIPPABLE = (*SKIPPABLE, FileMissingError, ResourceLimitError, UnsupportedTypeError)
@@ -78,14 +82,41 @@ class Feeder:
 
     def batches(self) -> Iterator[Batch]:
         """The good samples as the batches that the network runs."""
+        samples = self.samples()
+        first = next(samples, None)
+        if first is None:
+            return
+        if any(name not in first[1].inputs for name in self.graph.states):
+            yield from self._chunks(sample for _, sample in chain([first], samples))
+        else:
+            yield from self._batches(chain([first], samples))
+
+    def _chunks(self, samples: Iterable[Sample]) -> Iterator[Batch]:
+        """The chunks of a sequence, each with the states that the one before it leaves; rows that fill no chunk are left out."""
+        states = initial_states(self.graph)
+        shapes = {port.name: shape_of(port.value) for port in data_inputs(self.graph)}
+        engine = FloatEngine(self.graph, threads=1)
+        waiting: dict[str, list[Array]] = {name: [] for name in shapes}
+        for sample in samples:
+            for name, array in sample.inputs.items():
+                if name in shapes:
+                    waiting[name].append(array)
+            while all(sum(map(len, waiting[name])) >= (shape or (1,))[0] for name, shape in shapes.items()):
+                rows = {name: _cut(waiting[name], (shape or (1,))[0]) for name, shape in shapes.items()}
+                inputs = states | {name: array.reshape(shapes[name]) for name, array in rows.items()}
+                outputs = engine.run(inputs)
+                states = {name: outputs[output] for name, output in self.graph.states.items()}
+                yield Batch(inputs)
+
+    def _batches(self, samples: Iterable[tuple[Item, Sample]]) -> Iterator[Batch]:
         size = batch_size(self.graph)
         shapes = {port.name: shape_of(port.value) for port in self.graph.inputs}
         if size is None:
-            for _, sample in self.samples():
+            for _, sample in samples:
                 yield from _runs(sample.inputs, shapes)
             return
         waiting: dict[str, list[Array]] = {name: [] for name in shapes}
-        for _, sample in self.samples():
+        for _, sample in samples:
             rows = {len(array) for array in sample.inputs.values()}
             if len(rows) > 1:
                 # One row of an input serves all rows of the others.
@@ -107,7 +138,7 @@ class Feeder:
 
     def _read(self, item: Item) -> Sample:
         sample = item.read()
-        missing = [port.name for port in self.graph.inputs if port.name not in sample.inputs]
+        missing = [port.name for port in data_inputs(self.graph) if port.name not in sample.inputs]
         if missing:
             raise CalibrationDataError(f"has nothing for input '{missing[0]}'", where=item.label)
         _check_rows(self.graph, item, sample)

@@ -108,10 +108,11 @@ class Reader:
         ports = {name: self.ports[name]} if name is not None else self.ports
         by_key = {key: ports[key] for key in file if key in ports}
         data = [key for key in file if key.lower() not in LABELS]
-        if not by_key and len(data) == 1 and len(ports) == 1:
-            return {data[0]: next(iter(ports.values()))}
-        if len(by_key) < len(ports):
-            missing = next(key for key in ports if key not in by_key)
+        needed = self._needed(ports)
+        if not by_key and len(data) == 1 and len(needed) == 1:
+            return {data[0]: next(iter(needed.values()))}
+        missing = next((key for key in needed if key not in by_key), None)
+        if missing is not None:
             held = ", ".join(f"'{key}'" for key in list(file)[:8]) if "" not in file else "one tensor"
             raise InputDataError(
                 f"has no tensor for input '{missing}'; it holds {held}",
@@ -119,6 +120,10 @@ class Reader:
                 fix="Name the tensors of an .npz file after the inputs",
             )
         return by_key
+
+    def _needed(self, ports: Mapping[str, Port]) -> dict[str, Port]:
+        """The inputs that data is for: states may be left out."""
+        return {name: port for name, port in ports.items() if name not in self.graph.states}
 
     def _rows(self, file: TensorFile | RawFile, key: str, port: Port) -> int | None:
         """How many samples are stacked in a tensor; None if it cannot be split into samples."""
@@ -159,28 +164,30 @@ class Reader:
     def _port(self, path: Path, name: str | None) -> Port:
         if name is not None:
             return self.ports[name]
-        if len(self.ports) != 1:
+        needed = self._needed(self.ports)
+        if len(needed) != 1:
             raise InputDataError(
-                f"is for one input, and the network has {counted(len(self.ports), 'input')}",
+                f"is for one input, and the network has {counted(len(needed), 'input')}",
                 where=str(path),
                 fix="Use .npz files, or a list file with a file for each input on a line",
             )
-        return next(iter(self.ports.values()))
+        return next(iter(needed.values()))
 
     def named(self, tensors: Any, where: str, name: str | None = None) -> dict[str, Array]:
         """Tensors by input name, from a mapping, a sequence in the order of the inputs, or a single array."""
         ports = {name: self.ports[name]} if name is not None else self.ports
+        needed = self._needed(ports)
         if isinstance(tensors, Mapping):
             given = dict(tensors)
-        elif isinstance(tensors, list | tuple) and len(tensors) == len(ports):
-            given = dict(zip(ports, tensors, strict=True))
-        elif len(ports) == 1:
-            given = {next(iter(ports)): tensors}
+        elif isinstance(tensors, list | tuple) and len(tensors) in (len(ports), len(needed)):
+            given = dict(zip(ports if len(tensors) == len(ports) else needed, tensors, strict=True))
+        elif len(needed) == 1:
+            given = {next(iter(needed)): tensors}
         else:
             raise InputDataError(
-                f"one tensor was given, and the network has {counted(len(ports), 'input')}",
+                f"one tensor was given, and the network has {counted(len(needed), 'input')}",
                 where=where,
-                fix=f"Give a mapping with {', '.join(ports)}",
+                fix=f"Give a mapping with {', '.join(needed)}",
             )
         for key in given:
             if key not in self.ports:
@@ -189,7 +196,7 @@ class Reader:
                     where=where,
                     fix=f"The inputs are {', '.join(self.ports)}",
                 )
-        missing = [key for key in ports if key not in given]
+        missing = [key for key in needed if key not in given]
         if missing:
             raise InputDataError(f"input '{missing[0]}' is missing", where=where)
         return {

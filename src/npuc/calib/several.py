@@ -16,6 +16,7 @@ from npuc.calib.samples import Samples, joined_samples, load_samples, parse_assi
 from npuc.calib.sources import DataOptions, Source, choose, open_data
 from npuc.errors import CalibrationDataError, UsageError
 from npuc.ir import Graph
+from npuc.ir.states import data_inputs
 
 _LISTS = (".txt", ".lst", ".list", ".csv", ".tsv", ".json")
 """The suffixes of list files; a file with any other suffix is a sample."""
@@ -26,7 +27,8 @@ def open_places(graph: Graph, texts: Sequence[str], options: DataOptions | None 
     options = options or DataOptions()
     names = [port.name for port in graph.inputs]
     places = parse_assignments(texts, names)
-    if len(places) == 1 and (places[0][0] is None or len(names) == 1):
+    needed = [port.name for port in data_inputs(graph)]
+    if len(places) == 1 and (places[0][0] is None or len(needed) == 1):
         return open_data(graph, places[0][1], options)
     if options.annotations is not None:
         raise UsageError("--annotations belongs to one folder of images", fix="Give --data once")
@@ -36,7 +38,7 @@ def open_places(graph: Graph, texts: Sequence[str], options: DataOptions | None 
             "some of the data has the name of an input before it, and some has not",
             fix=f"Write INPUT=PATH for all of it; the inputs are {', '.join(names)}",
         )
-    missing = [name for name in names if name not in named]
+    missing = [name for name in needed if name not in named]
     if None not in named and missing:
         raise UsageError(
             f"there is no data for input '{missing[0]}'", fix=f"Add another one: --data {missing[0]}=PATH"
