@@ -155,6 +155,43 @@ def onnxruntime_provider(work: Workload) -> Measured:
     )
 
 
+@row("LiteRT delegate")
+def litert_delegate(work: Workload) -> Measured:
+    """An interpreter with the delegate against one with LiteRT's own kernels, on the model as full-integer TFLite; one thread."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    from npuc import flow
+    from npuc.calib.sources import open_data
+    from npuc.export.tflite import TFLiteOptions, export_tflite
+    from npuc.integrations import litert
+    from npuc.quant.config import QuantizationConfig
+
+    graph = flow.network_to_quantize(work.model)
+    source = open_data(graph, [work.inputs])
+    quantized, _ = flow.quantize_on_data(graph, source, QuantizationConfig(scheme="tflite"))
+    path, cache = work.folder / "model.tflite", work.folder / "cache"
+    export_tflite(quantized.graph, path, TFLiteOptions(integer_io=True, channels_last=True))
+
+    def interpreter(*delegates: Any) -> Any:
+        prepared = Interpreter(str(path), experimental_delegates=list(delegates) or None, num_threads=1)
+        prepared.allocate_tensors()
+        return prepared
+
+    def with_npu() -> Any:
+        return interpreter(litert.delegate(path, target="edge-4t", cache_dir=cache, report="off"))
+
+    cold, warm, plain = best(with_npu, 1), best(with_npu, 7), best(interpreter, 7)
+    machine, other = with_npu(), interpreter()
+    return Measured(
+        best(machine.invoke, work.times),
+        best(bare_call(sorted(cache.glob("*.npu"))), work.times),
+        best(other.invoke, work.times),
+        cold,
+        warm,
+        plain,
+    )
+
+
 def workload(model: Path, folder: Path, times: int) -> Workload:
     """Random inputs of the shapes that a model states, with a batch of one."""
     import onnx
