@@ -42,7 +42,7 @@ extern "C" {
 #define NPU_PLUGIN_ABI 1u
 #define NPU_PLUGIN_ENTRY "npu_plugin_entry"
 
-/* A tensor of an operator: dense, in the order of its axes, aligned to 64 bytes. */
+/* A tensor of an operator: dense, in the order of its axes; aligned to its elements, outputs to 64 bytes. */
 typedef struct npu_op_tensor {
     void *data;    /* of inputs, in `shape`: NULL while a model is imported; of outputs: NULL */
     size_t size;   /* bytes */

@@ -17,9 +17,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "host_custom.h"
 #include "npu_model.h"
 
-enum { MOST_PLUGINS = 64, GUARD = 64, MOST_RECORDS = 4096, MOST_TEXT = 200 };
+enum { MOST_ATTRIBUTES = 32, MOST_PLUGINS = 64, GUARD = 64, MOST_RECORDS = 4096, MOST_TEXT = 200 };
 
 typedef struct loaded {
     const npu_plugin *plugin;
@@ -101,6 +102,8 @@ static const npu_op *find(const char *domain, const char *name)
     return NULL;
 }
 
+static const char *run_custom(const host_call *call);
+
 /* Take a plugin; the lock is held. */
 static npu_status add(const npu_plugin *plugin, const char *where)
 {
@@ -124,6 +127,7 @@ static npu_status add(const npu_plugin *plugin, const char *where)
             return npu_fail(NPU_BAD_ARGUMENT, "%s: kernel %d has no valid name or no function, or is one too many", where, (int)i);
     plugins[count].plugin = plugin;
     watch();
+    atomic_store(&npuc_run_custom, run_custom);
     return NPU_OK;
 }
 
@@ -332,4 +336,91 @@ void npu_op_stop(const npu_op *op, npu_op_call *call)
     enter(op, "stop");
     op->stop(state);
     leave();
+}
+
+/* ---- nodes of CPU subgraphs ---- */
+
+/* The numbers of a node, read one after the other (docs/host-ops.md, custom). */
+typedef struct numbers {
+    const int64_t *at;
+    int64_t left;
+} numbers;
+
+static const int64_t *next(numbers *n, int64_t count)
+{
+    if (count < 0 || count > n->left) return NULL;
+    const int64_t *at = n->at;
+    n->at += count;
+    n->left -= count;
+    return at;
+}
+
+/* A text: its length in numbers, and its bytes with a zero behind them. */
+static const char *next_text(numbers *n)
+{
+    const int64_t *length = next(n, 1);
+    const int64_t *bytes = length && *length > 0 ? next(n, *length) : NULL;
+    return bytes && memchr(bytes, 0, 8 * (size_t)*length) ? (const char *)bytes : NULL;
+}
+
+static int32_t next_attribute(numbers *n, npu_op_attribute *a)
+{
+    const int64_t *head = next(n, 2);
+    a->name = head ? next_text(n) : NULL;
+    if (!a->name || head[1] < 0 || head[1] > INT32_MAX) return 0;
+    a->kind = (int32_t)head[0];
+    a->count = (int32_t)head[1];
+    if (head[0] == NPU_ATTRIBUTE_TEXT) return (a->text = next_text(n)) != NULL;
+    const int64_t *values = next(n, head[1]);
+    if (head[0] == NPU_ATTRIBUTE_REALS) {
+        a->reals = (const double *)(const void *)values;
+    } else {
+        a->integers = values;
+    }
+    return values && (head[0] == NPU_ATTRIBUTE_REALS || head[0] == NPU_ATTRIBUTE_INTEGERS);
+}
+
+static npu_op_tensor tensor_of(const host_value *value)
+{
+    npu_op_tensor t = {.data = value->data, .size = (size_t)(value->count * npuc_host_bytes(value->dtype)), .dtype = value->dtype, .rank = value->rank};
+    for (int32_t i = 0; i < value->rank; ++i) t.shape[i] = value->shape[i];
+    return t;
+}
+
+static const char *run_custom(const host_call *call)
+{
+    static _Thread_local char said[NPU_ERROR_BYTES];
+    numbers n = {call->numbers, call->number_count};
+    const char *domain = next_text(&n), *name = domain ? next_text(&n) : NULL;
+    const int64_t *attribute_count = name ? next(&n, 1) : NULL;
+    NEED(attribute_count && *attribute_count >= 0 && *attribute_count <= MOST_ATTRIBUTES);
+    npu_op_attribute attributes[MOST_ATTRIBUTES] = {{0}};
+    for (int64_t i = 0; i < *attribute_count; ++i) NEED(next_attribute(&n, &attributes[i]));
+    npu_op_tensor tensors[NPUC_HOST_OPERANDS], inferred[NPUC_HOST_OPERANDS];
+    for (int32_t i = 0; i < call->inputs + call->outputs; ++i) {
+        NEED(call->value[i].present);
+        tensors[i] = tensor_of(&call->value[i]);
+    }
+    const npu_op *op = npu_find_op(domain, name);
+    if (!op) {
+        snprintf(said, sizeof(said), "no plugin that is loaded has the operator '%.100s:%.100s'", domain, name);
+        return said;
+    }
+    if (op->start) return "it is an operator with a state, which the C runtime does not keep";
+    CHECKED(call);
+    npu_op_call inner = {.inputs = tensors, .outputs = inferred, .attributes = attributes, .input_count = call->inputs,
+                         .output_count = call->outputs, .attribute_count = (int32_t)*attribute_count};
+    memcpy(inferred, tensors + call->inputs, sizeof(*tensors) * (size_t)call->outputs);
+    npu_status status = npu_op_infer(op, &inner);
+    for (int32_t i = 0; !status && i < call->outputs; ++i) {
+        const npu_op_tensor *stated = &tensors[call->inputs + i];
+        int same = stated->dtype == inferred[i].dtype && stated->rank == inferred[i].rank;
+        for (int32_t a = 0; same && a < stated->rank; ++a) same = stated->shape[a] == inferred[i].shape[a];
+        if (!same) return "the operator of the plugin gives another type or shape than the model states";
+    }
+    inner.outputs = tensors + call->inputs;
+    if (!status) status = npu_op_run(op, &inner);
+    if (!status) return NULL;
+    snprintf(said, sizeof(said), "%s", npu_error());
+    return said;
 }

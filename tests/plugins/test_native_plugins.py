@@ -14,9 +14,10 @@ from onnx import TensorProto, helper
 
 from npuc import flow, lang
 from npuc.cli.app import run_command
+from npuc.deploy.c import export_c
 from npuc.engine import FloatEngine
 from npuc.engine.integer import IntegerEngine
-from npuc.errors import EngineError, PluginError, PluginFaultError
+from npuc.errors import EngineError, ExportError, PluginError, PluginFaultError
 from npuc.ir import shape_of
 from npuc.kernels.custom import kernel_of
 from npuc.kernels.native_ops import load_native
@@ -370,6 +371,96 @@ def test_a_program_in_c_loads_the_library_of_a_kernel(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     actual = np.fromfile(tmp_path / "y", expected.dtype).reshape(expected.shape)
     np.testing.assert_array_equal(actual, expected)
+
+
+# Operators in the C runtime
+
+OP_RUNNER = """
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "npu_plugin.h"
+
+int main(int count, char **words)
+{
+    npu_model *model = NULL;
+    (void)count;
+    if (npu_load(words[2], &model) == NPU_OK) return puts("loaded without its plugin"), 1;
+    puts(npu_error());
+    if (npu_load_plugin(words[1])) return puts(npu_error()), 1;
+    if (npu_load(words[2], &model)) return puts(npu_error()), 2;
+    const npu_tensor *in = npu_input(model, 0), *out = npu_output(model, 0);
+    void *x = malloc(in->size), *y = malloc(out->size);
+    FILE *file = fopen(words[3], "rb");
+    if (!file || fread(x, 1, in->size, file) != in->size) return 1;
+    fclose(file);
+    const void *const inputs[] = {x};
+    void *const outputs[] = {y};
+    if (npu_run(model, inputs, outputs)) return puts(npu_error()), 3;
+    file = fopen(words[4], "wb");
+    if (!file || fwrite(y, 1, out->size, file) != out->size) return 1;
+    fclose(file);
+    npu_free(model);
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def op_runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that loads a plugin and runs a model with its operators."""
+    folder, core = tmp_path_factory.mktemp("runner"), find()
+    (folder / "runner.c").write_text(OP_RUNNER)
+    return compiled(folder / "runner.c", folder / "runner", str(core), f"-Wl,-rpath,{core.parent}")
+
+
+def program_of(folder: Path, op_type: str, **attributes: Any) -> Any:
+    graph = imported(folder, op_type, **attributes)
+    ranges = {name: (-3.0, 3.0) for name in ("x", *graph.tensor_names())}
+    integers = flow.quantize_network(graph, ranges).graph
+    program = flow.compile_network(integers, load_target("edge-1t")).model
+    save_compiled(program, folder / "m.npu")
+    X.tofile(folder / "x")
+    return program
+
+
+def run_in_c(op_runner: Path, library: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    files = [str(path) for path in (library, folder / "m.npu", folder / "x", folder / "y")]
+    return subprocess.run([str(op_runner), *files], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("op_type", "attributes"), [("Scaled", {"factor": 2.0}), ("FirstHalf", {})])
+def test_the_c_runtime_runs_operators_of_plugins(
+    op_type: str, attributes: dict[str, Any], op_runner: Path, library: Path, tmp_path: Path
+) -> None:
+    load(library, installed=False)
+    program = program_of(tmp_path, op_type, **attributes)
+    (expected,) = functional.run(program, {"x": X}).values()
+    done = run_in_c(op_runner, library, tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "load the plugin (npu_load_plugin) before the model" in done.stdout
+    np.testing.assert_array_equal(
+        np.fromfile(tmp_path / "y", expected.dtype).reshape(expected.shape), expected
+    )
+    with pytest.raises(ExportError, match=rf"'test.c:{op_type}' is an operator of a plugin"):
+        export_c(program, (tmp_path / "m.npu").read_bytes(), tmp_path / "app", None)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "status", "words"),
+    [
+        ("Beyond", 3, "forward of 'test.c:Beyond' wrote beyond the 48 bytes of output 0"),
+        ("Fails", 3, "the moon is full"),
+        ("Sums", 2, "it is an operator with a state, which the C runtime does not keep"),
+    ],
+)
+def test_faults_are_told_in_c(
+    op_type: str, status: int, words: str, op_runner: Path, library: Path, tmp_path: Path
+) -> None:
+    load(library, installed=False)
+    program_of(tmp_path, op_type)
+    done = run_in_c(op_runner, library, tmp_path)
+    assert done.returncode == status and words in done.stdout
 
 
 # Crashes

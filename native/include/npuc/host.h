@@ -54,7 +54,8 @@ typedef enum npuc_host_op_kind {
     NPUC_HOST_OP_NMS = 27,
     NPUC_HOST_OP_RECURRENT = 28,
     NPUC_HOST_OP_GRID_SAMPLE = 29,
-    NPUC_HOST_OPS = 30
+    NPUC_HOST_OP_CUSTOM = 30,
+    NPUC_HOST_OPS = 31
 } npuc_host_op_kind;
 
 /* X(name, NAME) of every operator, by code. */
@@ -89,6 +90,7 @@ typedef enum npuc_host_op_kind {
     X(nms, NMS) \
     X(recurrent, RECURRENT) \
     X(grid_sample, GRID_SAMPLE) \
+    X(custom, CUSTOM) \
 
 typedef enum npuc_host_unary_kind {
     NPUC_HOST_UNARY_COPY = 0,

@@ -83,6 +83,9 @@ HOST_OPERATORS = (
                  "kind, directions, hidden size, first direction backward, linear before reset, input forget, batch first, "
                  "clip or 0, and of each direction three activations, each kind, real a, real b"),
     HostOperator("grid_sample", "elements at fractional places", "x grid -> y", "kind, padding, corners aligned"),
+    HostOperator("custom", "an operator of a plugin (npu_plugin.h)", "x... -> y...",
+                 "domain, name, attributes, then of each attribute: kind, count, name, values; a text is its length in numbers "
+                 "and its bytes with zeros behind them"),
 )  # fmt: skip
 """By code, from 0. New ones go behind the last, so that older files keep their meaning."""
 

@@ -10,6 +10,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape
 
 from npuc.codegen.host_ops import elementwise, linear, movement, reduction, selection  # noqa: F401 - rules
 from npuc.codegen.host_ops.builder import DTYPES, Builder, HostTensor, refused
+from npuc.codegen.host_ops.custom import rule_of_plugin, with_plugin_types
 from npuc.codegen.host_ops.rules import RULES, Node, NoHostOperator
 from npuc.program.layout import MOST_AXES
 from npuc.program.model import Tensor
@@ -35,7 +36,7 @@ def _lower(proto: ModelProto, inputs: Sequence[Tensor], outputs: Sequence[Tensor
             values[tensor.name] = build.constant(array)
     for number, port in enumerate(inputs):
         values[port.name] = build.input(number, port)
-    types = _types(proto)
+    types = _types(with_plugin_types(proto, _types))
     for node in proto.graph.node:
         build.layer = node.name or node.output[0]
         try:
@@ -54,7 +55,7 @@ def _lower(proto: ModelProto, inputs: Sequence[Tensor], outputs: Sequence[Tensor
 def _apply(
     node: NodeProto, values: dict[str, HostTensor], types: Mapping[str, _Type], build: Builder
 ) -> None:
-    rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else rule_of_plugin(node)
     if rule is None:
         raise NoHostOperator("C has no such operator")
     operands: list[HostTensor | None] = []

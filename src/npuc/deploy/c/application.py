@@ -18,6 +18,7 @@ from npuc.deploy.c.sources import HOSTED, STANDALONE, runtime_files, template
 from npuc.errors import ExportError, InputDataError, OutputError
 from npuc.files import make_folder, write_atomically
 from npuc.ir import Graph
+from npuc.kernels.custom import custom_nodes
 from npuc.program.host_ops import refusal_of
 from npuc.program.model import CompiledModel, CpuSubgraph, HostConversion, NpuSubgraph
 from npuc.runtime.states import with_initial_states
@@ -25,6 +26,20 @@ from npuc.sim import Simulator
 
 _OF_REALS, _OF_INTEGERS = 1e-5, 0.05
 _TABLE_TOP = "| | name | type | shape | bytes | scale, zero point |\n|---|---|---|---|---|---|"
+
+
+def _refuse_plugins(part: CpuSubgraph, where: str) -> None:
+    """An application has no operators of plugins in it."""
+    from onnx import ModelProto
+
+    proto = ModelProto.FromString(part.model)
+    for index in custom_nodes(proto):
+        node = proto.graph.node[index]
+        raise ExportError(
+            f"'{node.domain}:{node.op_type}' is an operator of a plugin, which an application cannot bring with it",
+            where=where,
+            fix="Link your program with libnpuc and load the plugin there: npu_load_plugin, then npu_load",
+        )
 
 
 @dataclass(frozen=True)
@@ -140,6 +155,8 @@ def _refuse_cpu(compiled: CompiledModel) -> None:
         )
     refusals = {part.name: refusal_of(part.host) for part in _cpu_parts(compiled) if refusal_of(part.host)}
     if not refusals:
+        for part in _cpu_parts(compiled):
+            _refuse_plugins(part, compiled.name)
         return
     first = next(k for k, part in enumerate(compiled.subgraphs) if part.name in refusals)
     if any(isinstance(part, NpuSubgraph) for part in compiled.subgraphs[first:]):

@@ -14,6 +14,7 @@ _SHARED = (
     "softmax.c", "table.c", "norm.c", "recurrent.c", "reduce.c", "resize.c", "sim_streams.c", "weights.c", "custom.c",
     "sim_floats.c", "blocks.c", "float_gemm.c", "float_rows.c", "float_vector.c", "npu_detect.c", "quantized_lstm.c",
     "host.c", "host_elementwise.c", "host_linear.c", "host_move.c", "host_reduce.c", "host_select.c", "host_window.c",
+    "host_custom.c",
 )  # fmt: skip
 
 HOSTED = (
@@ -28,7 +29,7 @@ STANDALONE = (*_SHARED, "npu_static.c")
 HEADERS = (
     "custom.h", "file_digest.h", "file_rules.h", "gemm.h", "gemm_common.h", "loops.h", "npu_hosted.h", "npu_model.h", "threads.h",
     "requant.h", "sha256.h", "sha512.h", "sim.h", "sim_execute.h", "sim_layers.h", "sim_streams.h", "stage.h", "wide.h",
-    "sim_floats.h", "floats.h", "float_tile.h", "host.h",
+    "sim_floats.h", "floats.h", "float_tile.h", "host.h", "host_custom.h",
 )  # fmt: skip
 """Headers beside the sources; those of `include` come as a whole."""
 
