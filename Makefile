@@ -124,7 +124,8 @@ tsan: $(STAMPS)/test $(STAMPS)/cmake
 		NPUC_LIBRARY=$(CURDIR)/$(RACES)/libnpuc.so LD_PRELOAD="$$(gcc -print-file-name=libtsan.so)" \
 		$(BIN)/python -m pytest -m "not slow" tests/runtime/test_load.py $(TSAN_SELECT)
 
-# PROVE="--models caffe,mnist" picks models, --forms and --variants what is done with them.
+# PROVE="--models caffe,mnist" picks models, --six a few, --forms and --variants what is done with them; --resume FILE goes on
+# where it was stopped.
 PROVE ?=
 
 prove-c: $(STAMPS)/test

@@ -1,12 +1,13 @@
 """Exported C applications of whole networks, proved: `python tests/c_proof.py` (`make prove-c`).
 
-Every model under ../shared/models, of whatever format, is quantized on random data and compiled; one without a CPU subgraph is
-exported in both forms (of one that ends on the CPU, the part before that). Each is built by gcc and by clang with warnings as
-errors, with address and undefined-behaviour checks, run with them and under valgrind, and has to give Python's bits every time.
-The standalone form is also linked with allocators that abort, and none of its objects may name one.
+Every model under ../shared/models, of whatever format, is quantized on random data, compiled, and exported in both forms. Each
+is built by gcc and by clang with warnings as errors, with address and undefined-behaviour checks, run with them and under
+valgrind, and has to give Python's bits every time (with CPU layers, Python's numbers). The standalone form is also linked with
+allocators that abort, and none of its objects may name one.
 
     python tests/c_proof.py [--models mobilenet_v2,caffe,...] [--skip darknet/cfg_only,...] [--list]
                                    [--forms hosted,standalone] [--variants gcc,clang,checks,clang-checks,valgrind]
+                                   [--resume JOURNAL] [--six]
 
 A model is picked by its path under ../shared/models, without the suffix, by the last part of that, or by a folder on it.
 """
@@ -14,6 +15,7 @@ A model is picked by its path under ../shared/models, without the suffix, by the
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -31,7 +33,7 @@ from npuc.program.file import load_compiled, save_compiled
 from npuc.program.host_ops import refusal_of
 from npuc.program.model import CompiledModel, CpuSubgraph
 from support.cached_compiler import cached
-from support.paths import SHARED
+from support.paths import ROOT, SHARED
 from support.programs.c_applications import CHECKS, STRICT, TARGET, compiled, surroundings
 
 FORMS = ("hosted", "standalone")
@@ -47,10 +49,9 @@ def _shape(name: str, *shape: int) -> ImportOptions:
     return ImportOptions(input_shapes={name: shape})
 
 
-# What a file does not say of itself; smaller images where the network is large, since valgrind runs it; and where the part
-# that the CPU has to do (the boxes of a detector, text before a spectrum) begins or ends.
+# What a file does not say of itself; smaller images where the network is large, since valgrind runs it; and where what
+# no runtime has (text before a spectrum) ends.
 OPTIONS = {
-    "caffe/wechat_detect": ImportOptions(outputs=("mbox_loc", "mbox_conf_flatten")),
     "darknet/cfg_only/efficientnet_b0": _shape("data", 1, 3, 64, 64),
     "darknet/cfg_only/resnet50": _shape("data", 1, 3, 64, 64),
     "darknet/cfg_only/yolov2": _shape("data", 1, 3, 96, 128),
@@ -65,8 +66,11 @@ OPTIONS = {
     "tensorflow/ds_cnn_s": _begins("Mfcc", 1, 49, 10),
     "tensorflow/lstm_s": _begins("Mfcc", 1, 25, 10),
 }
-ANEW = {"onnx/shufflenet_v2_int8"}
-"""Quantized by another tool, which left layers in the middle float: those would be on the CPU."""
+SIX = (
+    "caffe/wechat_detect", "onnx/shufflenet_v2_int8", "keras/ad", "onnx/mnist", "tflite/hello_world_int8",
+    "tflite/micro_speech_int8",
+)  # fmt: skip
+"""Those that the default tests run by `npu.h`; the CPU has layers of the first two."""
 _PATIENCE = 3600
 ALLOCATORS = {
     "malloc", "calloc", "realloc", "free", "aligned_alloc", "posix_memalign", "mmap", "sbrk", "brk", "strdup",
@@ -213,7 +217,7 @@ def picked(name: str, words: str) -> bool:
 def on_the_npu(name: str, path: Path) -> CompiledModel | str:
     """The compiled model, or why there is no application of it."""
     try:
-        model = compiled(path, OPTIONS.get(name, ImportOptions()), anew=name in ANEW)
+        model = compiled(path, OPTIONS.get(name, ImportOptions()))
     except NpucError as error:
         return f"not compiled: {error.message}"
     except Exception as error:  # a fault of the compiler: the others go on
@@ -224,6 +228,26 @@ def on_the_npu(name: str, path: Path) -> CompiledModel | str:
     return model
 
 
+class Journal:
+    """What is proved already, of the C sources as they are; a line for each form of a model."""
+
+    def __init__(self, path: Path | None, variants: Sequence[str]) -> None:
+        self._path = path
+        self._key = [digest(ROOT / "native"), digest(ROOT / "src/npuc/deploy/c"), *variants]
+        lines = path.read_text().splitlines() if path is not None and path.is_file() else []
+        self._done = {tuple(entry[:2]) for entry in map(json.loads, lines) if entry[2:] == self._key}
+
+    def has(self, name: str, form: str) -> bool:
+        """Whether a form of a model is proved."""
+        return (name, form) in self._done
+
+    def note(self, name: str, form: str) -> None:
+        """A form of a model is proved."""
+        if self._path is not None:
+            with open(self._path, "a") as out:
+                out.write(json.dumps([name, form, *self._key]) + "\n")
+
+
 def main() -> int:
     """Prove what is asked for; the exit status is how many forms of networks failed."""
     parser = argparse.ArgumentParser(
@@ -232,20 +256,34 @@ def main() -> int:
     parser.add_argument("--models", help="only these")
     parser.add_argument("--skip", default="", help="all but these")
     parser.add_argument("--forms", default=",".join(FORMS))
-    parser.add_argument("--variants", default=",".join(VARIANTS))
+    parser.add_argument(
+        "--variants", default="", help="all unless they are named; a missing tool is left out"
+    )
     parser.add_argument("--objects", type=Path, help="a folder that keeps the objects of the runtime")
+    parser.add_argument("--resume", type=Path, help="a journal: what it has is not done again")
+    parser.add_argument("--six", action="store_true", help="only the six that the default tests run")
     parser.add_argument("--list", action="store_true", help="only say which models there are applications of")
     given = parser.parse_args()
-    variants = [VARIANTS[name] for name in given.variants.split(",")]
-    for one in variants:
-        if one.missing:
-            print(f"{one.name}: {one.missing} is not installed")
-            return 2
+    if given.six:
+        given.models = ",".join(SIX)
+    variants = [VARIANTS[name] for name in (given.variants or ",".join(VARIANTS)).split(",")]
+    for variant in variants:
+        if variant.missing:
+            print(
+                f"{variant.name}: {variant.missing} is not installed{'' if given.variants else ', left out'}"
+            )
+            if given.variants:
+                return 2
+    variants = [variant for variant in variants if not variant.missing]
+    journal = Journal(given.resume, [variant.name for variant in variants])
     failed = proved = 0
     with tempfile.TemporaryDirectory() as folder:
         workshop = Workshop(given.objects or Path(folder) / "objects")
         for name, path in model_files().items():
             if picked(name, given.skip) or (given.models and not picked(name, given.models)):
+                continue
+            forms = [form for form in given.forms.split(",") if not journal.has(name, form)]
+            if not forms:
                 continue
             model = on_the_npu(name, path)
             if isinstance(model, str):
@@ -255,7 +293,7 @@ def main() -> int:
             if given.list:
                 print(f"{name:44} {model.weights.size / 1e6:6.1f} MB of constants", flush=True)
                 continue
-            for form in given.forms.split(","):
+            for form in forms:
                 here = Path(folder) / "model"
                 here.mkdir()
                 words, start = [], time.perf_counter()
@@ -269,6 +307,7 @@ def main() -> int:
                         workshop.no_allocator(app)
                         words.append("no allocator")
                     proved += 1
+                    journal.note(name, form)
                 except (Failed, NpucError, subprocess.TimeoutExpired) as error:
                     words.append(f"FAILED: {error}")
                     failed += 1
