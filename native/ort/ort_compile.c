@@ -237,23 +237,21 @@ static void copy_report(const char *folder, const ort_options *options, ort_tell
 }
 
 /* A new folder beside the entries of the cache, or among temporary files if there can be none; which, is told by `kept`. */
-static bool work_folder(const char *cache, const ort_options *options, char path[PATH_ROOM], bool *kept, ort_teller tell,
-                        void *user) {
+static bool work_folder(const char *cache, char path[PATH_ROOM], bool *kept, ort_teller tell, void *user) {
     char folders[PATH_ROOM];
     snprintf(folders, sizeof folders, "%s", cache);
     *kept = *cache != 0;
     if (*kept) {
-        snprintf(path, PATH_ROOM, "%s/.work-XXXXXX", cache);
-        if (make_folders(folders) && mkdtemp(path) != NULL)
+        bool fits = snprintf(path, PATH_ROOM, "%s/.work-XXXXXX", cache) < PATH_ROOM;
+        if (fits && make_folders(folders) && mkdtemp(path) != NULL)
             return true;
         say(tell, user, ORT_WARNING, "npuc: the cache folder %s cannot be written (%s): the model is compiled for every session",
             cache, strerror(errno));
         *kept = false;
     }
-    (void)options;
     const char *temporary = getenv("TMPDIR");
-    snprintf(path, PATH_ROOM, "%s/npuc-ort-XXXXXX", temporary != NULL && *temporary ? temporary : "/tmp");
-    return mkdtemp(path) != NULL;
+    temporary = temporary != NULL && *temporary ? temporary : "/tmp";
+    return snprintf(path, PATH_ROOM, "%s/npuc-ort-XXXXXX", temporary) < PATH_ROOM && mkdtemp(path) != NULL;
 }
 
 /* Give a finished folder its name in the cache. An entry that is there is sound (another session was faster) or in the way. */
@@ -301,7 +299,7 @@ ort_plan *ort_plan_of(const ort_bytes *model, const ort_options *options, ort_te
         if (stat(entry, &there) == 0)
             say(tell, user, ORT_WARNING, "npuc: the cache entry %s is not used (%s): the model is compiled again", entry, why);
     }
-    if (!work_folder(cache, options, work, &kept, tell, user)) {
+    if (!work_folder(cache, work, &kept, tell, user)) {
         say(tell, user, ORT_WARNING, "npuc: no temporary folder can be made (%s): the model stays with the other providers",
             strerror(errno));
         return NULL;

@@ -298,8 +298,10 @@ def test_a_second_session_compiles_nothing(digits: Path, cached: dict[str, str],
     assert provider.report(provider.session(digits, cached)).npu_share == 1
 
 
-@pytest.mark.parametrize("file", ["plan", "part0.npu"])
-@pytest.mark.parametrize("damage", ["flip", "shorten", "remove"])
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [("plan", "flip"), ("plan", "shorten"), ("part0.npu", "flip"), ("part0.npu", "remove")],
+)
 def test_a_damaged_entry_of_the_cache_is_compiled_again(
     digits: Path, table: Path, images: Array, tmp_path: Path, capfd: Any, file: str, damage: str
 ) -> None:
@@ -440,6 +442,13 @@ def test_eight_threads_lose_nothing(
     load(provider.session(digits, cached), images, 8, 40)
 
 
+@pytest.mark.slow
+def test_eight_threads_of_a_thousand_runs_lose_nothing(
+    digits: Path, images: Array, cached: dict[str, str], no_compiler: None
+) -> None:
+    load(provider.session(digits, cached), images, 8, 1000)
+
+
 def load(session: Any, images: Array, threads: int, runs: int) -> None:
     expected = [session.run(None, {"image": image[None]})[0] for image in images[:16]]
     wrong: list[int] = []
@@ -529,7 +538,9 @@ def test_a_profile_is_written_when_a_session_ends(
     session = provider.session(digits, {**cached, "profile": str(tmp_path / "profile.json")})
     for _ in range(3):
         session.run(None, {"image": images[:1]})
+    left = provider._REPORTS[session]
     del session
+    assert not left.exists() and not left.parent.exists()
     (part,) = json.loads((tmp_path / "profile.json").read_text())["parts"]
     assert part["calls"] == 3 and 0 < part["min_ns"] <= part["max_ns"] <= part["total_ns"]
 
@@ -603,18 +614,31 @@ def test_a_cpp_program_runs_a_compiled_model_without_python(
     np.testing.assert_array_equal(np.fromfile(tmp_path / "out.bin", np.float32), expected[0])
 
 
+def npuc_command(folder: Path) -> Path:
+    """The command of the npuc that is tested."""
+    command = folder / "npuc"
+    command.write_text(f"#!{sys.executable}\nimport sys\nfrom npuc.cli import main\nsys.exit(main())\n")
+    command.chmod(0o755)
+    return command
+
+
 def test_a_cpp_program_compiles_by_the_command(
     digits: Path, table: Path, images: Array, cached: dict[str, str], tmp_path: Path, cpp_host: Any
 ) -> None:
-    command = tmp_path / "npuc"
-    command.write_text(f"#!{sys.executable}\nimport sys\nfrom npuc.cli import main\nsys.exit(main())\n")
-    command.chmod(0o755)
+    command = npuc_command(tmp_path)
     options = ["level=0", f"calibration={table}", "cache=off", f"compiler={command}"]
     done = cpp_host(digits, images[:1], tmp_path, 1, 1, *options)
     assert done.returncode == 0, done.stderr
     expected = provider.session(digits, cached).run(None, {"image": images[:1]})[0]
     np.testing.assert_array_equal(np.fromfile(tmp_path / "out.bin", np.float32), expected[0])
-    wrong = cpp_host(digits, images[:1], tmp_path, 1, 1, *options, "target=edge-5t")
-    assert wrong.returncode == 3 and "there is no target 'edge-5t'" in wrong.stderr
     none = cpp_host(digits, images[:1], tmp_path, 1, 1, "cache=off", f"compiler={tmp_path}/none")
     assert none.returncode == 0 and "cannot be started" in none.stderr
+
+
+@pytest.mark.slow
+def test_a_wrong_option_is_an_error_in_cpp_too(
+    digits: Path, images: Array, tmp_path: Path, cpp_host: Any
+) -> None:
+    options = ["cache=off", f"compiler={npuc_command(tmp_path)}", "target=edge-5t"]
+    wrong = cpp_host(digits, images[:1], tmp_path, 1, 1, *options)
+    assert wrong.returncode == 3 and "there is no target 'edge-5t'" in wrong.stderr

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import ctypes
 import json
+import shutil
 import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from npuc import native
 from npuc.errors import FileMissingError, MissingExtraError, NativeLibraryError, UsageError
@@ -129,16 +130,24 @@ def session(
     if not isinstance(model, bytes) and not Path(model).is_file():
         raise FileMissingError("there is no such model", where=str(model))
     texts = {name: str(value) for name, value in (options or {}).items()}
-    if "report" not in texts:
-        texts["report"] = str(Path(tempfile.mkdtemp(prefix="npuc-report-")) / "report.json")
+    folder = None if "report" in texts else tempfile.mkdtemp(prefix="npuc-report-")
+    if folder is not None:
+        texts["report"] = str(Path(folder) / "report.json")
     settings = session_options or runtime.SessionOptions()
     device = next(device for device in runtime.get_ep_devices() if device.ep_name == PROVIDER)
     settings.add_provider_for_devices([device], texts)
     # Integer nodes that stay with the CPU saturate on processors without VNNI unless they are told not to.
     settings.add_session_config_entry("session.x64quantprecision", "1")
-    inference_session = runtime.InferenceSession(
-        model if isinstance(model, bytes) else str(model), settings, enable_fallback=0
-    )
+    try:
+        inference_session = runtime.InferenceSession(
+            model if isinstance(model, bytes) else str(model), settings, enable_fallback=0
+        )
+    except Exception:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if folder is not None:
+        finalize(inference_session, shutil.rmtree, folder, ignore_errors=True)
     _REPORTS[inference_session] = Path(texts["report"])
     return inference_session
 
