@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import onnx
 import pytest
 
 import conformance
+from npuc.errors import UsageError
 from npuc.integrations import onnxruntime as provider
 
 ort = pytest.importorskip("onnxruntime", minversion="1.23")
 pytestmark = pytest.mark.slow
 FLOATS = {"target": "bm1684x-like", "scheme": "f32", "level": "0", "cache": "off"}
 NO_RANGES = {"level": "0", "cache": "off"}
+
+
+KNOWN = {
+    "test_averagepool_3d_dilations_large_count_include_pad_is_1_ceil_mode_is_True": "windows of the f32 program at the border",
+    "test_l2normalization_axis_0": "a vector of zeros is 0 / 0 in the f32 program",
+}
+"""Wrong in the f32 program itself: `npuc run` gives the same. A case that passes must leave the list."""
 
 
 def outcome(case: conformance.Case, options: dict[str, str]) -> tuple[str, Any]:
@@ -29,7 +38,8 @@ def outcome(case: conformance.Case, options: dict[str, str]) -> tuple[str, Any]:
     report = None
     try:
         session = provider.session(model.SerializeToString(), options, settings)
-        report = provider.report(session) if case.model.graph.node else None
+        with suppress(UsageError):  # ONNX Runtime folded everything: there was nothing to compile
+            report = provider.report(session)
         for values, expected in case.data:
             results = session.run(None, conformance._inputs(case, values))
             for actual, wanted in zip(results, expected, strict=True):
@@ -50,8 +60,9 @@ def test_no_case_is_wrong(kind: str, options: dict[str, str]) -> None:
         words, report = outcome(case, options)
         counts["cases"] += 1
         counts["with the NPU"] += bool(report is not None and report.graphs)
-        if words:
-            wrong[case.name] = words
+        known = options is FLOATS and case.name in KNOWN
+        if bool(words) != known:
+            wrong[case.name] = words or "it passes, and is known as wrong"
     print(f"{kind}: {json.dumps(counts)}")
     assert not wrong, json.dumps(wrong, indent=1)
     assert counts["cases"]

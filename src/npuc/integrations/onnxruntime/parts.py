@@ -74,6 +74,16 @@ class ModelNodes:
             for value in (*graph.input, *graph.value_info, *graph.output)
         }
 
+    @cached_property
+    def scalars(self) -> frozenset[str]:
+        """Tensors without axes, which programs have as tensors of one axis."""
+        graph = self.proto.graph
+        return frozenset(
+            value.name
+            for value in (*graph.input, *graph.value_info, *graph.output)
+            if value.type.tensor_type.HasField("shape") and not value.type.tensor_type.shape.dim
+        )
+
     def reals(self, name: str) -> tuple[str, ...]:
         """The float tensors of the model that hold a tensor: itself, or what nodes dequantize it to.
 
@@ -82,6 +92,8 @@ class ModelNodes:
         kind = self.element_types.get(name)
         if kind is None:
             raise NotSeparable(f"it begins or ends at '{name}', which is no tensor of the model")
+        if name in self.scalars:
+            raise NotSeparable(f"it exchanges the scalar '{name}' with other nodes")
         if kind == _FLOAT:
             return (name,)
         dequantized = tuple(
@@ -303,6 +315,8 @@ class Separation:
         kind = self.model.element_types.get(name)
         if kind is None:
             raise NotSeparable(f"it begins or ends at '{name}', which is no tensor of the model")
+        if name in self.model.scalars:
+            raise NotSeparable(f"it exchanges the scalar '{name}' with other nodes")
         quantized = quant_of(value)
         alike = quantized is None or self.model.quantization(name) == (quantized.scale, quantized.zero_point)
         if kind != dtype_of(value.type).onnx or not alike:
