@@ -74,9 +74,7 @@ def test_a_file_runs_without_npuc(suffix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["onnx/mnist.onnx", "onnx/cifar10_resnet20.onnx", "transformers/cifar10_vit.onnx"]
-)
+@pytest.mark.parametrize("name", ["onnx/mnist.onnx", "onnx/cifar10_resnet20.onnx"])
 def test_shared_networks(shared: Path, name: str, tmp_path: Path) -> None:
     graph = quantized_on_random_data(import_model(shared / "models" / name), SCHEMES["int8"])
     inputs = random_inputs(graph, seed=4)
