@@ -55,13 +55,15 @@ class Measured:
     """The framework's own session."""
 
 
-ROWS: dict[str, Callable[[Workload], Measured]] = {}
+ROWS: dict[str, Callable[[Workload], Measured | None]] = {}
 
 
-def row(title: str) -> Callable[[Callable[[Workload], Measured]], Callable[[Workload], Measured]]:
+def row(
+    title: str,
+) -> Callable[[Callable[[Workload], Measured | None]], Callable[[Workload], Measured | None]]:
     """Add a row to the table."""
 
-    def add(measure: Callable[[Workload], Measured]) -> Callable[[Workload], Measured]:
+    def add(measure: Callable[[Workload], Measured | None]) -> Callable[[Workload], Measured | None]:
         ROWS[title] = measure
         return measure
 
@@ -192,6 +194,134 @@ def litert_delegate(work: Workload) -> Measured:
     )
 
 
+def _torch_network(shape: tuple[int, ...]) -> Any:
+    """A small network for images of this shape: the rows of torch and Keras need one of their own."""
+    import torch
+
+    _, channels, height, width = shape
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(channels, 16, 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(16, 16, 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(16 * height * width, 10),
+    ).eval()
+
+
+@row("torch.compile")
+def torch_compile(work: Workload) -> Measured | None:
+    """A network under torch.compile after calibration. The starts are first calls: cold and warm are conversions (the warm one
+    finds its schedule in the cache), plain is that of dynamo with the backend `eager`."""
+    import torch
+
+    from npuc.integrations.torch.backend import npuc_backend
+    from npuc.integrations.torch.session import sessions
+    from npuc.program.file import save_compiled
+
+    torch.set_num_threads(1)
+    [array] = work.inputs.values()
+    model, x = _torch_network(array.shape), torch.from_numpy(array)
+
+    def started(backend: Any, options: dict[str, Any] | None) -> Any:
+        torch._dynamo.reset()
+        compiled = torch.compile(model, backend=backend, options=options)
+        compiled(x)
+        return compiled
+
+    options = {"data": [x] * 4}
+    with torch.no_grad():
+        plain = best(lambda: started("eager", None), 3)
+        cold = best(lambda: started(npuc_backend, options), 1)
+        warm = best(lambda: started(npuc_backend, options), 2)
+        compiled = started(npuc_backend, options)
+        [program] = [plan.program for plan in sessions()[-1]._plans.values()]
+        assert program is not None
+        save_compiled(program.runner.model, work.folder / "torch.npu")
+        call = best(lambda: compiled(x), work.times)
+        return Measured(
+            call,
+            best(bare_call([work.folder / "torch.npu"]), work.times),
+            best(lambda: model(x), work.times),
+            cold,
+            warm,
+            plain,
+        )
+
+
+@row("torch, ahead of time")
+def torch_module(work: Workload) -> Measured | None:
+    """`npuc.torch.compile_module`: cold compiles, warm loads the saved module; plain loads the network's state_dict."""
+    import torch
+
+    import npuc
+
+    torch.set_num_threads(1)
+    [array] = work.inputs.values()
+    model, x = _torch_network(array.shape), torch.from_numpy(array)
+    file = work.folder / "module.npu"
+    compiled: Any = None
+
+    def compile_it() -> None:
+        nonlocal compiled
+        compiled = npuc.torch.compile_module(model, [x] * 4)
+
+    cold = best(compile_it, 1)
+    compiled.save(file)
+    torch.save(model.state_dict(), work.folder / "state.pt")
+    with torch.no_grad():
+        return Measured(
+            best(lambda: compiled(x), work.times),
+            best(bare_call([file]), work.times),
+            best(lambda: model(x), work.times),
+            cold,
+            best(lambda: npuc.torch.load(file), 7),
+            best(lambda: model.load_state_dict(torch.load(work.folder / "state.pt", weights_only=True)), 7),
+        )
+
+
+@row("Keras")
+def keras_function(work: Workload) -> Measured | None:
+    """`npuc.keras.compile`: cold compiles, warm loads what was saved; plain loads the `.keras` file."""
+    try:
+        import keras
+    except ImportError:
+        return None
+    import npuc
+
+    [array] = work.inputs.values()
+    x = np.moveaxis(array, 1, -1).copy()
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            layers.Input(x.shape[1:]),
+            layers.Conv2D(16, 3, padding="same", activation="relu"),
+            layers.Conv2D(16, 3, padding="same", activation="relu"),
+            layers.Flatten(),
+            layers.Dense(10),
+        ]
+    )
+    file = work.folder / "keras.npu"
+    compiled: Any = None
+
+    def compile_it() -> None:
+        nonlocal compiled
+        compiled = npuc.keras.compile(model, [x] * 4)
+
+    cold = best(compile_it, 1)
+    compiled.save(file)
+    model.save(work.folder / "model.keras")
+    return Measured(
+        best(lambda: compiled.predict(x), work.times),
+        best(bare_call([file]), work.times),
+        best(lambda: model(x), work.times),
+        cold,
+        best(lambda: npuc.keras.load(file), 7),
+        best(lambda: keras.models.load_model(work.folder / "model.keras"), 3),
+    )
+
+
 def workload(model: Path, folder: Path, times: int) -> Workload:
     """Random inputs of the shapes that a model states, with a batch of one."""
     import onnx
@@ -225,6 +355,9 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             figures = measure(workload(arguments.model, Path(folder), arguments.times))
+        if figures is None:
+            print(f"{title:24}  not installed here")
+            continue
         micro = [figures.call, figures.bare, figures.call - figures.bare, figures.plain_call]
         milli = [figures.cold, figures.warm, figures.plain]
         print(
