@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from npuc.arrays import Array
@@ -17,12 +16,10 @@ from npuc.arrays import Array
 
 def array_of(tensor: torch.Tensor) -> Array:
     """The values of a tensor; shared with it where its type and place allow that."""
-    tensor = tensor.detach()
-    if tensor.is_floating_point() and tensor.dtype is not torch.float32:
+    if tensor.dtype is not torch.float32 and tensor.is_floating_point():
         tensor = tensor.float()
-    if tensor.is_conj() or tensor.is_neg():
-        tensor = tensor.resolve_conj().resolve_neg()
-    return np.asarray(tensor.cpu().numpy())
+    array: Array = tensor.numpy(force=True)
+    return array
 
 
 def finite(tensor: torch.Tensor) -> bool:
@@ -53,8 +50,8 @@ class TensorForm:
     def tensor(self, array: Array, rows: int | None) -> torch.Tensor:
         """An array of a runner as torch would have given it; `rows` is the number of rows of a batch that may vary."""
         shape = self.shape if rows is None else (rows, *self.shape[1:])
-        # A runner has no rank 0, and an array that does not own its memory may not be written.
-        tensor = torch.from_numpy(array).reshape(shape)
+        # A runner has no rank 0.
+        tensor = torch.from_numpy(array if array.shape == shape else array.reshape(shape))
         if tensor.dtype is not self.dtype or self.device.type != "cpu":
             tensor = tensor.to(self.device, self.dtype)
         return tensor.contiguous(memory_format=torch.channels_last) if self.channels_last else tensor
