@@ -22,6 +22,7 @@ from npuc.transform import canonicalize
 from support.networks.backend import machine
 from support.networks.composite_ops import EXPANDED, LOWERED, MATRIX, SERIES
 from support.programs.equal_modes import check
+from support.programs.host_models import file_of, run_in_c
 
 TARGET = load_target("edge-4t")
 
@@ -163,6 +164,37 @@ def test_the_cpu_computes_places_and_the_npu_gathers(kind: str) -> None:
     got = IntegerEngine(integers).run(inputs)["y"]
     np.testing.assert_array_equal(Simulator(model).run(inputs)["y"], got)
     np.testing.assert_allclose(got, expected, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "beyond"),
+    [
+        ("lines", np.zeros((3, 5)), (8, -9)),
+        ("columns", np.zeros((3, 5)), (3, -4)),
+        ("tuples", np.zeros((5, 2)), (4, -5)),
+        ("replaced", np.tile(np.arange(5), (3, 1)), (8, -9)),
+        ("replaced tuples", np.array([[0, 3], [0, 2], [0, 1]]), (4, -5)),
+    ],
+)
+def test_an_index_of_the_run_beyond_its_axis_is_an_error(
+    kind: str, index: np.ndarray, beyond: tuple[int, int]
+) -> None:
+    """Also where the place would be that of another element: in graph mode, by the program and in C."""
+    graph = float_network(_chosen(kind))
+    inputs = random_inputs(graph, 1) | {"i": index.astype(np.int64)}
+    integers = flow.quantize_network(graph, observed_ranges(graph, inputs), target=TARGET).graph
+    model = flow.compile_network(integers, TARGET).model
+    outputs = {"y": np.zeros_like(IntegerEngine(integers).run(inputs)["y"])}
+    assert not run_in_c(file_of(model), inputs, outputs)
+    for outside in beyond:
+        wrong = index.astype(np.int64)
+        wrong[0, -1] = outside
+        inputs["i"] = wrong
+        with pytest.raises(NpucError):
+            IntegerEngine(integers).run(inputs)
+        with pytest.raises(NpucError):
+            Simulator(model).run(inputs)
+        assert "an index is outside its axis" in run_in_c(file_of(model), inputs, outputs)
 
 
 @pytest.mark.parametrize("index", [7, -8])

@@ -6,8 +6,8 @@
 The place of an element in the flattened tensor is a sum of indices times strides. A scatter is read backwards, as that at
 constant indices is: `source` has the places of x, with those of the updates scattered among them. The host computes such
 integers, and the NPU gathers. Where one index alone says the place, there is nothing to compute. It runs before quantization;
-the elements move as they are. Where places are computed, an index beyond its axis, which ONNX does not allow, counts on from
-the beginning and is not noticed.
+the elements move as they are. What an index adds to the place is read from a table as long as its axis: an index from the end
+counts as everywhere, and one beyond its axis ends the run with an error.
 """
 
 from __future__ import annotations
@@ -31,12 +31,10 @@ from npuc.ir.top import (
     Gather,
     GatherElements,
     GatherND,
-    Mod,
-    Mul,
-    Reduce,
     Reshape,
     ScatterElements,
     ScatterND,
+    Slice,
 )
 from npuc.transform.patterns import GraphPattern, insert_part, insert_weight, is_float, replace
 
@@ -79,43 +77,42 @@ class RunTimeIndices(GraphPattern):
         strides = _strides(shape)
         own = np.indices(indices)
         begin = sum(own[i] * strides[i] for i in range(len(shape)) if i != axis)
-        places = self._wrapped(op, rewriter, op.indices, shape[axis], prod(shape[:axis]))
-        return self._shifted(
-            op, rewriter, self._scaled(op, rewriter, places, strides[axis]), np.asarray(begin)
-        )
+        if prod(shape) == shape[axis]:
+            return op.indices  # as a gather takes it, also below zero
+        at = self._looked_up(op, rewriter, "along", op.indices, shape[axis], strides[axis])
+        begins = self._constant(op, rewriter, "begins", np.asarray(begin))
+        return insert_part(rewriter, op, "place", Add, at, begins)
 
     def _tuples(self, op: Indexed, rewriter: PatternRewriter) -> SSAValue:
-        """Rows of what a tuple addresses: the sum of indices times strides."""
-        depth = shape_of(op.indices)[-1]
+        """Rows of what a tuple addresses: the sum of what each of its indices adds."""
+        indices = shape_of(op.indices)
+        depth = indices[-1]
         leading = shape_of(op.x)[:depth]
         if depth == 1:
-            return op.indices  # as a gather takes it, also below zero
-        sizes = self._constant(op, rewriter, "sizes", np.array(leading))
-        strides = self._constant(op, rewriter, "strides", np.array(_strides(leading)))
-        inside = insert_part(rewriter, op, "inside", Mod, op.indices, sizes)
-        scaled = insert_part(rewriter, op, "scaled", Mul, inside, strides)
-        return insert_part(rewriter, op, "place", Reduce, scaled, kind="sum", axes=(-1,), keepdims=False)
+            return op.indices
+        place: SSAValue | None = None
+        for axis, (size, stride) in enumerate(zip(leading, _strides(leading), strict=True)):
+            column = insert_part(
+                rewriter,
+                op,
+                f"index{axis}",
+                Slice,
+                op.indices,
+                offset=(*(0 for _ in indices[:-1]), axis),
+                steps=tuple(1 for _ in indices),
+                shape=(*indices[:-1], 1),
+            )
+            at = self._looked_up(op, rewriter, f"along{axis}", column, size, stride)
+            place = at if place is None else insert_part(rewriter, op, f"place{axis}", Add, place, at)
+        assert place is not None
+        return place
 
-    def _wrapped(
-        self, op: Indexed, rewriter: PatternRewriter, index: SSAValue, size: int, lines: int
+    def _looked_up(
+        self, op: Indexed, rewriter: PatternRewriter, what: str, index: SSAValue, size: int, stride: int
     ) -> SSAValue:
-        """An index from the front; of one line, a gather counts those from the back itself."""
-        if lines == 1:
-            return index
-        return insert_part(
-            rewriter, op, "inside", Mod, index, self._constant(op, rewriter, "size", np.array(size))
-        )
-
-    def _scaled(self, op: Indexed, rewriter: PatternRewriter, index: SSAValue, stride: int) -> SSAValue:
-        if stride == 1:
-            return index
-        by = self._constant(op, rewriter, "stride", np.array(stride))
-        return insert_part(rewriter, op, "scaled", Mul, index, by)
-
-    def _shifted(self, op: Indexed, rewriter: PatternRewriter, index: SSAValue, begin: Array) -> SSAValue:
-        if not begin.any():
-            return index
-        return insert_part(rewriter, op, "place", Add, index, self._constant(op, rewriter, "begin", begin))
+        """What an index of an axis adds to the place: a table, so that an index beyond the axis is an error."""
+        table = self._constant(op, rewriter, f"{what}/table", np.arange(size) * stride)
+        return insert_part(rewriter, op, what, Gather, table, index, axis=0)
 
     def _constant(self, op: Indexed, rewriter: PatternRewriter, what: str, array: Array) -> SSAValue:
         return insert_weight(
