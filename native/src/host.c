@@ -38,6 +38,8 @@ int npuc_host_same_shape(const host_value *a, const host_value *b)
     return a->rank == b->rank && memcmp(a->shape, b->shape, sizeof a->shape) == 0;
 }
 
+int npuc_host_is_product(int64_t count, int64_t a, int64_t b) { return a ? count / a == b && count % a == 0 : count == 0; }
+
 double npuc_host_real(int64_t number)
 {
     double value;
@@ -267,6 +269,7 @@ static int value_of(const host_program *p, const host_ports *ports, uint8_t *are
     if (number == NPUC_HOST_NONE) return 1;
     const npuc_host_tensor *t = &p->tensors[number];
     *value = (host_value){.present = 1, .dtype = t->dtype, .rank = t->rank, .count = 1};
+    value->writable = t->place == NPUC_HOST_PLACE_ARENA || t->place == NPUC_HOST_PLACE_OUTPUT;
     for (uint32_t a = 0; a < t->rank; a++) value->shape[a] = t->shape[a], value->count *= t->shape[a];
     value->capacity = value->count;
     if (!arena) return 1;

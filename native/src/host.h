@@ -17,6 +17,7 @@
 typedef struct host_value {
     uint8_t *data;
     int32_t present;
+    int32_t writable; /* constants and inputs are not: a file may name them as scratch memory */
     int32_t dtype, rank;
     int64_t shape[NPUC_FILE_AXES];
     int64_t count;    /* elements */
@@ -65,6 +66,8 @@ int npuc_host_is_integer(int32_t dtype);
 /* So many inputs and outputs are there, at most one of them left out by a bit of `optional`, and so many numbers. */
 int npuc_host_has(const host_call *call, int32_t inputs, int32_t outputs, int64_t numbers, uint32_t optional);
 int npuc_host_same_shape(const host_value *a, const host_value *b);
+/* Whether a count is the product of two that are not negative; products of what a file states may be beyond 64 bits. */
+int npuc_host_is_product(int64_t count, int64_t a, int64_t b);
 
 /* A number that is the bits of a double. */
 double npuc_host_real(int64_t number);

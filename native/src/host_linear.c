@@ -251,14 +251,15 @@ const char *npuc_host_resample(const host_call *call)
     const int64_t taps = places->shape[1];
     const int32_t *number = (const int32_t *)(const void *)places->data;
     const float *weight = (const float *)(const void *)weights->data;
-    for (int64_t i = 0; i < places->count; i++)
-        if (number[i] < 0 || number[i] >= from.length) return "an index is outside its axis";
     for (int64_t o = 0; o < to.outer; o++)
         for (int64_t k = 0; k < to.length; k++)
             for (int64_t i = 0; i < to.inner; i++) {
                 double sum = 0;
-                for (int64_t t = k * taps; t < (k + 1) * taps; t++)
-                    sum += (double)weight[t] * (double)((const float *)(const void *)x->data)[(o * from.length + number[t]) * from.inner + i];
+                for (int64_t t = k * taps; t < (k + 1) * taps; t++) {
+                    const int64_t place = number[t]; /* looked at here, since a file may let the result lie over the places */
+                    if (place < 0 || place >= from.length) return "an index is outside its axis";
+                    sum += (double)weight[t] * (double)((const float *)(const void *)x->data)[(o * from.length + place) * from.inner + i];
+                }
                 ((float *)(void *)y->data)[(o * to.length + k) * to.inner + i] = (float)sum;
             }
     return NULL;
@@ -369,12 +370,14 @@ const char *npuc_host_recurrent(const host_call *call)
     const int64_t states = directions * s.batches * n;
     NEED(is_reals(&call->in[W], directions * s.gates * n * s.inputs) && is_reals(&call->in[R], directions * s.gates * n * n));
     NEED(is_reals(&call->in[BIAS], directions * 2 * s.gates * n) && is_reals(&call->in[FIRST_H], states) && is_reals(&call->in[FIRST_C], states));
-    NEED(is_reals(&call->in[PEEPHOLES], directions * 3 * n) && call->in[SCRATCH].dtype == NPUC_TENSOR_F32 && call->in[SCRATCH].capacity >= 4 * n);
-    NEED(is_reals(y, s.steps * states) && is_reals(last_h, states) && is_reals(last_c, states));
+    const host_value *scratch = &call->in[SCRATCH];
+    NEED(is_reals(&call->in[PEEPHOLES], directions * 3 * n) && scratch->writable && scratch->dtype == NPUC_TENSOR_F32 && scratch->capacity >= 4 * n);
+    NEED(is_reals(y, y->count) && (!y->present || npuc_host_is_product(y->count, s.steps, states)));
+    NEED(is_reals(last_h, states) && is_reals(last_c, states));
     const host_value *lengths = &call->in[LENGTHS];
     NEED(!lengths->present || (lengths->dtype == NPUC_TENSOR_I32 && lengths->count == s.batches));
     CHECKED(call);
-    float *h = (float *)(void *)call->in[SCRATCH].data, *c = h + n, *fresh = c + n;
+    float *h = (float *)(void *)scratch->data, *c = h + n, *fresh = c + n;
     for (int64_t d = 0; d < directions; d++) {
         const int backward = d == 1 || call->numbers[3] != 0;
         s.w = part_of(&call->in[W], d * s.gates * n * s.inputs), s.r = part_of(&call->in[R], d * s.gates * n * n);

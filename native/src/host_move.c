@@ -11,9 +11,7 @@ static int is_inside(int64_t first, const int64_t *size, const int64_t *stride, 
     if (first < 0 || first >= whole) return 0;
     int64_t low = first, high = first;
     for (int64_t a = 0; a < axes; a++) {
-        const int64_t steps = size[a] - 1;
-        if (!steps) continue;
-        const int64_t longest = whole / steps;
+        const int64_t steps = size[a] - 1, longest = steps ? whole / steps : (int64_t)NPUC_FILE_LARGEST;
         if (stride[a] > longest || stride[a] < -longest) return 0;
         *(stride[a] < 0 ? &low : &high) += stride[a] * steps;
     }
@@ -118,7 +116,7 @@ const char *npuc_host_gather(const host_call *call)
     const host_value *x = &call->in[0], *places = &call->in[1], *y = &call->out[0];
     host_axis about;
     NEED(x->dtype == y->dtype && is_index(places) && npuc_host_axis(x, call->numbers[0], &about));
-    NEED(y->count == about.outer * places->count * about.inner);
+    NEED(npuc_host_is_product(y->count, about.outer * about.inner, places->count));
     CHECKED(call);
     const int64_t line = about.inner * npuc_host_bytes(x->dtype);
     for (int64_t k = 0; k < places->count; k++) {
@@ -208,7 +206,7 @@ const char *npuc_host_gather_nd(const host_call *call)
     for (int64_t a = batch_axes; a < batch_axes + length; a++) slices *= x->shape[a];
     for (int64_t a = batch_axes + length; a < x->rank; a++) inner *= x->shape[a];
     const int64_t tuples = places->count / length;
-    NEED(y->count == tuples * inner);
+    NEED(npuc_host_is_product(y->count, tuples, inner));
     CHECKED(call);
     const int64_t line = inner * npuc_host_bytes(x->dtype), each = batches ? tuples / batches : 0;
     for (int64_t k = 0; k < tuples; k++) {
@@ -281,7 +279,7 @@ const char *npuc_host_scatter_nd(const host_call *call)
     int64_t inner = 1;
     for (int64_t a = length; a < y->rank; a++) inner *= y->shape[a];
     const int64_t tuples = places->count / length, bytes = npuc_host_bytes(y->dtype);
-    NEED(updates->count == tuples * inner);
+    NEED(npuc_host_is_product(updates->count, tuples, inner));
     CHECKED(call);
     memmove(y->data, x->data, (size_t)(x->count * bytes));
     for (int64_t k = 0; k < tuples; k++) {

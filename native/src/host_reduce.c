@@ -91,7 +91,7 @@ static uint64_t integer_reduced(int64_t kind, const host_value *x, int64_t base,
         const int less = is_unsigned ? (uint64_t)v < (uint64_t)most : v < most;
         if (v != most && less == (kind == NPUC_HOST_REDUCE_MIN)) most = v;
         product *= (uint64_t)v;
-        sum += kind == NPUC_HOST_REDUCE_L1 && v < 0 ? 0 - (uint64_t)v : kind == NPUC_HOST_REDUCE_SUM_SQUARE ? (uint64_t)v * (uint64_t)v : (uint64_t)v;
+        sum += kind == NPUC_HOST_REDUCE_L1 && v < 0 && !is_unsigned ? 0 - (uint64_t)v : kind == NPUC_HOST_REDUCE_SUM_SQUARE ? (uint64_t)v * (uint64_t)v : (uint64_t)v;
     }
     switch (kind) {
     case NPUC_HOST_REDUCE_MAX:

@@ -4,7 +4,10 @@
 #include <string.h>
 
 /* Scratch memory for so many numbers. */
-static int is_scratch(const host_value *scratch, int64_t count) { return scratch->dtype == NPUC_TENSOR_I64 && scratch->capacity >= count; }
+static int is_scratch(const host_value *scratch, int64_t count)
+{
+    return scratch->writable && scratch->dtype == NPUC_TENSOR_I64 && scratch->capacity >= count;
+}
 
 const char *npuc_host_top_k(const host_call *call)
 {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,18 @@ from onnx import helper, numpy_helper
 from npuc.arrays import Array
 from npuc.codegen.host_ops.builder import numpy_type
 from npuc.host import Session
-from npuc.program.host_ops import HEADER, refusal_of
+from npuc.program.host_ops import (
+    HEADER,
+    HOST_KINDS,
+    HOST_OPERATORS,
+    NODE,
+    NONE,
+    PLACES,
+    TENSOR,
+    HostSection,
+    refusal_of,
+)
+from npuc.program.layout import TENSOR_DTYPES
 from npuc.program.model import CpuSubgraph
 from support.programs.host_models import cpu_model, file_of, run_in_c
 
@@ -414,12 +426,17 @@ def test_an_operator_agrees_with_onnx_runtime(case: Case) -> None:
         assert agree(results[name], value), np.abs(results[name].astype(np.float64) - value).max()
 
 
-def test_selected_boxes_have_the_rows_that_they_have() -> None:
-    """Non-maximum suppression, and what follows it with as many rows, until a slice of a fixed size."""
-    boxes = np.sort(reals(1, 40, 4, low=0, high=10).reshape(1, 40, 2, 2), axis=2).reshape(1, 40, 4)
-    values = {"boxes": boxes, "scores": reals(1, 2, 40, low=0, high=1)}
+@pytest.mark.parametrize("most", [15, 4])
+def test_selected_boxes_have_the_rows_that_they_have(most: int) -> None:
+    """Non-maximum suppression, and what follows it with as many rows, until a slice of a fixed size.
+
+    Of each class there are more than 4 boxes to select.
+    """
+    rng = np.random.default_rng(5)
+    boxes = np.sort(rng.uniform(0, 10, (1, 40, 2, 2)).astype(np.float32), axis=2).reshape(1, 40, 4)
+    values = {"boxes": boxes, "scores": rng.uniform(0, 1, (1, 2, 40)).astype(np.float32)}
     constants = {
-        "most": np.array([15]), "overlap": np.array([0.3], np.float32), "least": np.array([0.4], np.float32),
+        "most": np.array([most]), "overlap": np.array([0.3], np.float32), "least": np.array([0.4], np.float32),
         "last": np.array([2]), "zero": np.array([0]), "count": np.array([20]), "none": np.full((20, 6), -1, np.float32),
         "one": np.array([1]),
     }  # fmt: skip
@@ -454,6 +471,9 @@ def test_selected_boxes_have_the_rows_that_they_have() -> None:
     for least in (0.0, 0.9, 2.0):  # many boxes, a few, none
         scaled = {**values, "scores": np.maximum(values["scores"] - np.float32(least / 2), 0)}
         wanted = Session(subgraph.model, "boxes").run(["y"], scaled)
+        if least == 0:
+            selected = [int((wanted["y"][:, 0] == label).sum()) for label in (0, 1)]
+            assert selected == [4, 4] if most == 4 else min(selected) > 4
         result = {"y": np.zeros((20, 6), np.float32)}
         assert run_in_c(file, scaled, result) == ""
         np.testing.assert_array_equal(result["y"], wanted["y"])
@@ -523,3 +543,109 @@ def test_damaged_host_operators_are_an_error_and_no_crash() -> None:
             damaged = replace(model, subgraphs=(replace(subgraph, host=words.tobytes()),))
             outcomes.add(run_in_c(file_of(damaged), values, outputs)[:1])
     assert outcomes <= {"", "2", "3", "5", "6"} and {"", "2"} <= outcomes
+
+
+def _outcome(section: HostSection, x: Array, y: Array | None = None) -> str:
+    """What C says of a section by hand, in a model whose input and output are like `x`; `y` gets the result."""
+    model = cpu_model(Case("Identity", v(x)).model()[0])
+    (subgraph,) = model.subgraphs
+    assert isinstance(subgraph, CpuSubgraph)
+    changed = replace(model, subgraphs=(replace(subgraph, host=section.encoded()),))
+    return run_in_c(file_of(changed), {"x0": x}, {"y0": np.zeros_like(x) if y is None else y})
+
+
+def _tensor(
+    dtype: str, place: str, offset: int, *shape: int
+) -> tuple[int, int, int, int, int, tuple[int, ...], int]:
+    size = prod(shape) * numpy_type(dtype).itemsize
+    return TENSOR_DTYPES.index(dtype), len(shape), PLACES.index(place), offset, size, shape, NONE
+
+
+def _node(operator: str, inputs: int, numbers: int) -> tuple[int, int, int, int, int, int, int]:
+    """The only node, with one output: the tensors are its operands."""
+    return [known.name for known in HOST_OPERATORS].index(operator), inputs, 1, 0, 0, numbers, 0
+
+
+def test_a_product_beyond_64_bits_is_not_the_size_of_a_result() -> None:
+    """Slices of 2^44 elements, 2^20 + 1 of them: modulo 2^64 that is one slice."""
+    side, slices = 1 << 22, (1 << 20) + 1
+    arena = [
+        _tensor("f32", "arena", 0, 1, side, side),
+        _tensor("i32", "arena", 0, slices),
+        _tensor("f32", "arena", 0, side, side),
+    ]
+    section = HostSection(tuple(arena), (_node("gather", 2, 1),), (0, 1, 2), (0,), arena=4 * side * side)
+    assert _outcome(section, reals(2, 4)).startswith("2: ")
+    tuples = _tensor("i32", "arena", 0, slices, 1)
+    section = replace(
+        section, tensors=(arena[0], tuples, arena[2]), nodes=(_node("gather_nd", 2, 2),), numbers=(0, 1)
+    )
+    assert _outcome(section, reals(2, 4)).startswith("2: ")
+    scatter = (arena[0], tuples, arena[2], arena[0])
+    section = replace(
+        section,
+        tensors=scatter,
+        nodes=(_node("scatter_nd", 3, 2),),
+        operands=(0, 1, 2, 3),
+        numbers=(1, 0),
+    )
+    assert _outcome(section, reals(2, 4)).startswith("2: ")
+
+
+def test_the_upper_half_of_unsigned_integers_is_not_negative() -> None:
+    x, y = np.array([1, 1 << 63, (1 << 64) - 1], np.uint64), np.zeros(3, np.uint64)
+    tensors = (_tensor("ui64", "input", 0, 3), _tensor("ui64", "output", 0, 3))
+    numbers = (HOST_KINDS["reduce"].index("l1"), 0)
+    assert _outcome(HostSection(tensors, (_node("reduce", 1, 2),), (0, 1), numbers), x, y) == ""
+    np.testing.assert_array_equal(y, x)
+
+
+def test_strides_of_axes_of_one_element_do_not_overflow() -> None:
+    tensors = (_tensor("f32", "input", 0, 2, 4), _tensor("f32", "output", 0, 2, 4))
+    for stride, status in ((1 << 40, ""), (1 << 62, "2: ")):
+        numbers = (3, 0, 0, 2, 1, 4, 4, stride, 1, 4, stride, 1)
+        section = HostSection(tensors, (_node("copy", 1, len(numbers)),), (0, 1), numbers)
+        assert _outcome(section, reals(2, 4))[:3] == status
+
+
+def test_places_that_the_result_lies_over_stay_inside() -> None:
+    """All places are 0 at first; then those of the second row are the bits of the results of the first."""
+    tensors = (
+        _tensor("f32", "input", 0, 2, 4),
+        _tensor("i32", "arena", 0, 4, 1),
+        _tensor("f32", "constant", 0, 4, 1),
+        _tensor("f32", "arena", 0, 2, 4),
+    )
+    ones = np.ones(4, np.float32).tobytes()
+    section = HostSection(tensors, (_node("resample", 3, 1),), (0, 1, 2, 3), (1,), b"\0", ones, 64)
+    said = _outcome(section, np.ones((2, 4), np.float32))
+    assert said.startswith("6: ") and "outside its axis" in said
+
+
+@pytest.mark.parametrize(
+    ("op", "operator", "kind"), [("TopK", "top_k", np.int64), ("LSTM", "recurrent", np.float32)]
+)
+def test_scratch_memory_is_not_among_what_is_only_read(op: str, operator: str, kind: Any) -> None:
+    """An operator writes to its scratch memory, one of its inputs: a file must not say that it is an input or a constant."""
+    case = next(case for case in CASES if case.op == op and case.inputs[0][0].dtype == kind)
+    proto, values = case.model()
+    model = cpu_model(proto)
+    (subgraph,) = model.subgraphs
+    assert isinstance(subgraph, CpuSubgraph)
+    header = np.frombuffer(subgraph.host, HEADER.dtype, 1)[0]
+    words = bytearray(subgraph.host)
+    tensors = np.frombuffer(words, TENSOR.dtype, int(header["tensors"]), HEADER.size)
+    nodes = np.frombuffer(words, NODE.dtype, int(header["nodes"]), HEADER.size + tensors.nbytes)
+    (node,) = (node for node in nodes if HOST_OPERATORS[node["op"]].name == operator)
+    operands = np.frombuffer(
+        words, "<u4", int(header["operands"]), HEADER.size + tensors.nbytes + nodes.nbytes
+    )
+    scratch = operands[int(node["first_operand"]) + int(node["inputs"]) - 1]
+    assert tensors[scratch]["place"] == PLACES.index("arena")
+    tensors[scratch]["place"], tensors[scratch]["offset"] = PLACES.index("input"), 0
+    damaged = replace(model, subgraphs=(replace(subgraph, host=bytes(words)),))
+    outputs = {
+        name: np.zeros(model.tensor(name).shape, numpy_type(model.tensor(name).dtype))
+        for name in model.outputs
+    }
+    assert run_in_c(file_of(damaged), values, outputs).startswith("2: ")
