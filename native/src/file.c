@@ -190,6 +190,37 @@ static const char *find_states(npuc_file *f, const elf *e)
     return NULL;
 }
 
+/* The number behind "host." in the name of a section of the entry; -1 for any other section. */
+static int64_t host_number(const npuc_file *f, const elf *e, uint32_t section)
+{
+    const char *name = within_entry(section_name(f, e, section), f->entry);
+    if (!name || strncmp(name, "host.", 5) != 0) return -1;
+    const char *digits = name + 5, *end = digits;
+    int64_t number = 0;
+    for (; *end >= '0' && *end <= '9' && number <= UINT32_MAX; end++) number = 10 * number + (*end - '0');
+    const int is_plain = end > digits && !*end && (*digits != '0' || end == digits + 1);
+    return is_plain && number <= UINT32_MAX ? number : -1;
+}
+
+/*
+ * The sections of host operators: one behind the other, in the order of their subgraphs, so that each is found by halving. A file
+ * may have tens of thousands of them.
+ */
+static const char *find_hosts(npuc_file *f, const elf *e)
+{
+    int64_t before = -1;
+    f->first_host = f->host_count = 0;
+    for (uint32_t k = 1; k < f->section_count; k++) {
+        const int64_t number = host_number(f, e, k);
+        if (number < 0) continue;
+        if (!f->host_count) f->first_host = k;
+        if (number <= before || k != f->first_host + f->host_count) return refuse(f, k, "the host operators of its subgraphs are not in order");
+        f->host_count++;
+        before = number;
+    }
+    return NULL;
+}
+
 static const char *find_tables(npuc_file *f, const elf *e, const npuc_elf_section **found)
 {
     for (int t = 0; t < NEEDED; t++) found[t] = NULL;
@@ -475,16 +506,15 @@ static const npuc_elf_section *code_section(const npuc_file *f, const elf *e, ui
 }
 
 /* The host operators of a CPU subgraph, which a file may do without: their section, or NULL. */
-static const char *find_host(const npuc_file *f, const elf *e, uint32_t subgraph, const npuc_elf_section **section)
+static const npuc_elf_section *find_host(const npuc_file *f, const elf *e, uint32_t subgraph)
 {
-    *section = NULL;
-    for (uint32_t k = 1; k < f->section_count; k++) {
-        if (!is_numbered(within_entry(section_name(f, e, k), f->entry), "host.", subgraph, -1)) continue;
-        if (*section) return "a section is there twice";
-        *section = code_section(f, e, k, "host.", subgraph, -1, 0);
-        if (!*section) return "the host operators of a subgraph are damaged";
+    uint32_t low = f->first_host, high = f->first_host + f->host_count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (host_number(f, e, middle) < subgraph) low = middle + 1;
+        else high = middle;
     }
-    return NULL;
+    return low < f->first_host + f->host_count && host_number(f, e, low) == subgraph ? &f->sections[low] : NULL;
 }
 
 static const char *check_conversions(const npuc_file *f, const npuc_file_subgraph *g)
@@ -518,9 +548,9 @@ static const char *check_subgraphs(npuc_file *f, const elf *e)
             return refuse(f, k, "the inputs or outputs of a subgraph are not in the lists");
         if (g->kind == NPUC_SUBGRAPH_CPU && g->count == 1) {
             if (!code_section(f, e, g->first, "onnx.", k, -1, 0)) return refuse(f, k, "the model of a subgraph is not there");
-            const npuc_elf_section *host;
-            const char *why = find_host(f, e, k, &host);
-            if (why) return refuse(f, k, why);
+            const npuc_elf_section *host = find_host(f, e, k);
+            if (host && !code_section(f, e, (uint64_t)(host - f->sections), "host.", k, -1, 0))
+                return refuse(f, k, "the host operators of a subgraph are damaged");
             continue;
         }
         if (g->kind == NPUC_SUBGRAPH_HOST) {
@@ -618,6 +648,7 @@ static const char *check_entry(npuc_file *file, const elf *e)
     const npuc_elf_section *found[NEEDED];
     const char *why = find_tables(file, e, found);
     if (!why) why = find_states(file, e);
+    if (!why) why = find_hosts(file, e);
     if (!why) why = check_file_header(file, e->machine);
     if (!why) why = check_segments(file, e, found[WEIGHTS]);
     if (!why) why = check_tensors(file);
@@ -667,6 +698,7 @@ const char *npuc_file_select(const npuc_file *file, uint32_t entry, npuc_file *s
     const npuc_elf_section *found[NEEDED];
     const char *why = find_tables(&chosen, &e, found);
     if (!why) why = find_states(&chosen, &e);
+    if (!why) why = find_hosts(&chosen, &e);
     if (!why) *selected = chosen;
     return why;
 }
@@ -698,8 +730,8 @@ const uint8_t *npuc_file_host(const npuc_file *file, uint32_t subgraph, uint64_t
     if (subgraph >= file->subgraph_count || file->subgraphs[subgraph].kind != NPUC_SUBGRAPH_CPU) return NULL;
     elf e = {.header = (const npuc_elf_header *)file->bytes};
     e.names = file->bytes + file->sections[e.header->names].offset;
-    const npuc_elf_section *section;
-    if (find_host(file, &e, subgraph, &section) || !section) return NULL;
+    const npuc_elf_section *section = find_host(file, &e, subgraph);
+    if (!section) return NULL;
     *size = section->size;
     return file->bytes + section->offset;
 }

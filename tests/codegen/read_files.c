@@ -36,6 +36,8 @@ static uint64_t touch_all(const npuc_file *f)
         }
         const uint8_t *model = npuc_file_model(f, k, &count);
         sum += touch(model, count);
+        const uint8_t *host = npuc_file_host(f, k, &count);
+        sum += touch(host, count);
         for (uint32_t i = 0; i < f->subgraphs[k].outputs; i++)
             sum += f->tensors[f->lists[f->subgraphs[k].first_output + i]].size;
     }

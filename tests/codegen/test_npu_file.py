@@ -180,6 +180,32 @@ def test_an_unknown_section_is_passed_over(driver: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("names", "sound"),
+    [
+        ("host.2", True),
+        ("host.0 host.2 host.4294967295", True),
+        ("host.2 host.02 host.4294967296 host.2.0 host.", True),
+        ("host.2 host.2", False),
+        ("host.2 host.0", False),
+        ("host.0 other host.2", False),
+    ],
+)
+def test_host_operators_are_in_the_order_of_their_subgraphs(driver: Path, names: str, sound: bool) -> None:
+    sections, loads = make_sections(random_model())
+    sections += [elf.Section(f".npu.{name}", np.zeros(8, np.uint8), alignment=8) for name in names.split()]
+    out = io.BytesIO()
+    elf.write(out, sections, loads)
+    assert (read_in_c(driver, [out.getvalue()]) == ["ok"]) is sound
+    if sound:
+        assert isinstance(
+            subgraph := parse(out.getvalue()).subgraphs[2], CpuSubgraph
+        ) and subgraph.host == bytes(8)
+    else:
+        with pytest.raises(FileFormatError, match="not in order"):
+            parse(out.getvalue())
+
+
+@pytest.mark.parametrize(
     "section", [".npu.text.0.0", ".npu.onnx.2", ".npu.tensors", ".npu.lists", ".npu.weights"]
 )
 def test_a_section_out_of_line_is_refused_by_both(driver: Path, section: str) -> None:

@@ -41,6 +41,7 @@ typedef struct npuc_file {
     uint32_t allocation_count;
     const npuc_file_state *states; /* NULL if the file has none */
     uint32_t state_count;
+    uint32_t first_host, host_count; /* the sections of host operators, in the order of their subgraphs */
     const uint32_t *lists; /* numbers of tensors: inputs and outputs are ranges of it */
     uint32_t list_count;
     const char *strings; /* zero-terminated UTF-8, one after the other */

@@ -67,6 +67,7 @@ class Reader:
         for name in layout.NEEDED:
             if name not in self._sections:
                 raise ValueError(f"the section {self._own(name)} is missing")
+        self._hosts = self._read_hosts()
         self.rows = {name: self._table(name, record) for name, record in layout.TABLES.items()}
         self._state_rows = self._table(layout.STATES, layout.STATE) if layout.STATES in self._sections else []
         self._strings = elf.StringTable(self._sections[layout.STRINGS].data)
@@ -307,13 +308,27 @@ class Reader:
             subgraphs.append(CpuSubgraph(title, model, ports.inputs, ports.outputs, why, self._host(number)))
         return tuple(subgraphs)
 
+    def _read_hosts(self) -> dict[int, int]:
+        """The section of each subgraph's host operators. They stand one behind the other, in the order of their subgraphs."""
+        sections: dict[int, int] = {}
+        last_subgraph = last_section = 0
+        prefix = self._own(".npu.host.")
+        for number, section in enumerate(self._elf.sections):
+            digits = section.name.removeprefix(prefix) if section.name.startswith(prefix) else ""
+            if not re.fullmatch(r"0|[1-9][0-9]{0,9}", digits) or int(digits) >= 1 << 32:
+                continue
+            if sections and (number != last_section + 1 or int(digits) <= last_subgraph):
+                raise ValueError(f"the sections {prefix}* are not in order")
+            last_subgraph, last_section = int(digits), number
+            sections[last_subgraph] = number
+        return sections
+
     def _host(self, subgraph: int) -> bytes:
         """The host operators of a CPU subgraph, which only C looks into."""
-        name = layout.host_section(subgraph, self._entry)
-        numbers = [number for number, section in enumerate(self._elf.sections) if section.name == name]
-        if len(numbers) > 1:
-            raise ValueError(f"there are two sections {name}")
-        return self._section(numbers[0], name, 0).tobytes() if numbers else b""
+        number = self._hosts.get(subgraph)
+        return (
+            self._section(number, layout.host_section(subgraph, self._entry), 0).tobytes() if number else b""
+        )
 
     def _conversions(self, number: int, first: int, count: int, ports: _Ports) -> tuple[Conversion, ...]:
         rows = self.rows[".npu.conversions"]
