@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from npuc.arrays import Array
-from npuc.ir import Value, shape_of, top, value_name
+from npuc.engine import IntegerEngine
+from npuc.ir import Value, npu, shape_of, top, value_name
+from npuc.quant import SCHEMES, quantize
 from support.graphs import Builder, build
 from support.passes import kinds, only, transformed
 
@@ -132,6 +134,49 @@ def test_a_mean_over_width_and_then_height_is_one_pool() -> None:
 def test_other_reductions_stay(axes: tuple[int, ...]) -> None:
     graph = build({"x": (2, 3, 4, 5)}, lambda b, x: b(top.Reduce, x, kind="mean", axes=axes))
     assert kinds(transformed(graph, "canonical-pool")) == {"reduce": 1}
+
+
+Window = tuple[int, int, tuple[int, int]]
+"""Kernel, stride and pads of an axis of 8 elements."""
+
+
+def means(x: Array, axis: int, window: Window) -> Array:
+    """By a loop: a window begins before the end padding and ends with it at the latest."""
+    kernel, stride, (before, after) = window
+    width = 8 + before + after
+    starts = range(0, min(8 + before, width - kernel + stride), stride)
+    padded = np.pad(x, [(before, after) if i == axis else (0, 0) for i in range(x.ndim)])
+    parts = [padded.take(range(i, min(i + kernel, width)), axis).mean(axis) for i in starts]
+    return np.stack(parts, axis)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "forms"),
+    [
+        ((3, 2, (0, 0)), (3, 2, (0, 0)), {"avg_pool": 1}),
+        ((3, 2, (0, 0)), (3, 2, (1, 0)), {"pad": 1, "avg_pool": 1}),
+        ((3, 2, (1, 1)), (3, 3, (1, 1)), {"pad": 1, "avg_pool": 1}),  # no column begins in the padding
+        ((3, 2, (1, 1)), (2, 4, (0, 1)), {"pad": 1, "avg_pool": 1}),  # nor where windows lie apart
+    ],
+)
+def test_padding_counts_in_a_mean_and_what_lies_beyond_does_not(
+    rows: Window, columns: Window, forms: dict[str, int]
+) -> None:
+    kernel, strides, pads = zip(rows, columns, strict=True)
+    window: dict[str, Any] = {"kernel": kernel, "strides": strides, "dilations": (1, 1), "ceil_mode": True}
+    window |= {"pads": tuple(np.transpose(pads).reshape(-1).tolist()), "count_include_pad": True}
+    graph = build({"x": (1, 2, 8, 8)}, lambda b, x: b(top.AvgPool, x, **window, name="y"))
+    after = transformed(graph, "canonical-pool")
+    assert kinds(after) == forms
+    x = array(1, 2, 8, 8)
+    expected = means(means(x, 2, rows), 3, columns)
+    for scheme, atol in (("f32", 1e-6), ("int8", 0.02)):
+        integers = quantize(after, dict.fromkeys([*after.tensor_names(), "x"], (-1.0, 1.0)), SCHEMES[scheme])
+        assert any(isinstance(op, npu.AvgPool | npu.FloatAvgPool) for op in integers.ops)
+        np.testing.assert_allclose(IntegerEngine(integers).run({"x": x})["y"], expected, atol=atol)
+        # Not in canonical form, it has no integer form.
+        plain = quantize(graph, dict.fromkeys([*graph.tensor_names(), "x"], (-1.0, 1.0)), SCHEMES[scheme])
+        np.testing.assert_allclose(IntegerEngine(plain).run({"x": x})["y"], expected, atol=atol)
 
 
 ARITHMETIC: dict[str, tuple[Any, str]] = {

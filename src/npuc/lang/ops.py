@@ -221,7 +221,7 @@ def avg_pool(
     count_include_pad: bool = False,
     name: str = "",
 ) -> Tensor:
-    """The mean of each window, over its real positions or (`count_include_pad`) over all."""
+    """The mean of each window, over its real positions or (`count_include_pad`) over those in the padded input."""
     return apply("avg_pool", name, [x], {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad})[0]
 
 def batch_norm(

@@ -3,6 +3,11 @@
     %y = top.reduce(%x) {kind = "mean", axes = [2, 3]}     %y = top.avg_pool(%x) {kernel = <H, W>}
                                                    →       (and a reshape where the axes are dropped)
 
+A mean in which padding counts, and whose last windows reach beyond the padding (ceil mode), has windows of several counts:
+the padding becomes elements, and what lies beyond them does not count.
+
+    %y = top.avg_pool(%x) {count_include_pad, ceil_mode}   →   avg_pool(pad(%x)) {ceil_mode}
+
 Reductions in a row, of one kind, are one reduction first. Only images (rank 4 and 5) have spatial axes; the last axis
 of a sequence is not one.
 """
@@ -16,8 +21,17 @@ from npuc.ir.definition import normal_axis
 from npuc.ir.dtypes import shape_of
 from npuc.ir.graph import Graph
 from npuc.ir.passes import Pass, PatternRewriter, apply_patterns, register_pass, rewrites
-from npuc.ir.top import AvgPool, MaxPool, Reduce, Reshape
-from npuc.transform.patterns import GraphPattern, derived_location, dtype, insert, replace, sole_producer
+from npuc.ir.top import AvgPool, MaxPool, Pad, Reduce, Reshape
+from npuc.transform.patterns import (
+    GraphPattern,
+    derived_location,
+    dtype,
+    insert,
+    insert_part,
+    remake,
+    replace,
+    sole_producer,
+)
 
 _POOLS: dict[str, type[AvgPool | MaxPool]] = {"mean": AvgPool, "max": MaxPool}
 
@@ -73,14 +87,35 @@ class ReduceToPool(GraphPattern):
         replace(rewriter, op, Reshape.make(pool.results[0], shape=shape[:2]))
 
 
+class CountedPadding(GraphPattern):
+    """avg_pool(x) {count_include_pad, ceil_mode} → avg_pool(pad(x)) {ceil_mode}"""
+
+    @rewrites
+    def match_and_rewrite(self, op: AvgPool, rewriter: PatternRewriter) -> None:
+        """Where the last windows reach beyond the padding."""
+        if not op.counts_vary:
+            return
+        rank = len(op.kernel)
+        begins, ends = op.pads[:rank], op.pads[rank:]
+        # No more of the end than windows see: else one that would begin in the padding, which ceil mode leaves out, came back.
+        seen = [
+            max(0, min(end, end + reached - padded))
+            for end, padded, reached in zip(ends, *op.extents, strict=True)
+        ]
+        x = op.x
+        if any(begins) or any(seen):
+            x = insert_part(rewriter, op, "padded", Pad, x, pads=(0, 0, *begins, 0, 0, *seen))
+        replace(rewriter, op, remake(op, x, pads=(0,) * 2 * rank, count_include_pad=False))
+
+
 @register_pass
 @dataclass(frozen=True)
 class CanonicalPool(Pass):
-    """Spatial reductions → pools."""
+    """Spatial reductions → pools; padding that counts in part → elements."""
 
     name: ClassVar[str] = "canonical-pool"
 
     def run(self, graph: Graph) -> None:
         """Merge first, so that a mean over width and then height is seen whole."""
         apply_patterns(graph, [MergeReductions(graph)])
-        apply_patterns(graph, [ReduceToPool(graph)])
+        apply_patterns(graph, [ReduceToPool(graph), CountedPadding(graph)])

@@ -31,6 +31,17 @@ class Pool(TopOp):
         spatial = window_output(x[2:], self.kernel, self.strides, self.pads, self.dilations, self.ceil_mode)
         return [tensor_type((*x[:2], *spatial), element_of(self.x))]
 
+    @property
+    def extents(self) -> tuple[list[int], list[int]]:
+        """Where the padded input ends and where the last window ends on each axis, counted from the begin of the padding."""
+        rank, sizes = len(self.kernel), shape_of(self.x)[2:]
+        padded = [size + self.pads[i] + self.pads[i + rank] for i, size in enumerate(sizes)]
+        reached = [
+            (count - 1) * self.strides[i] + (self.kernel[i] - 1) * self.dilations[i] + 1
+            for i, count in enumerate(shape_of(self.y)[2:])
+        ]
+        return padded, reached
+
 
 @top_op
 class MaxPool(Pool):
@@ -41,7 +52,13 @@ class MaxPool(Pool):
 
 @top_op
 class AvgPool(Pool):
-    """The mean of each window, over its real positions or (`count_include_pad`) over all."""
+    """The mean of each window, over its real positions or (`count_include_pad`) over those in the padded input."""
 
     name = "top.avg_pool"
     count_include_pad: bool = boolean(False)
+
+    @property
+    def counts_vary(self) -> bool:
+        """Whether padding counts and a last window of ceil mode reaches beyond it, where nothing counts."""
+        padded, reached = self.extents
+        return self.count_include_pad and any(b > a for a, b in zip(padded, reached, strict=True))

@@ -208,8 +208,8 @@ def binary(op: Any, context: LoweringContext) -> Value:
 
 @lowers_float(top.AvgPool)
 def avg_pool(op: top.AvgPool, context: LoweringContext) -> Value | list[Value]:
-    """Two spatial axes have a kernel."""
-    if len(op.kernel) != 2 or len(shape_of(op.x)) != 4:
+    """Two spatial axes have a kernel, for windows that count all of their positions or the real ones."""
+    if len(op.kernel) != 2 or len(shape_of(op.x)) != 4 or op.counts_vary:
         return widened(op, context)
     to = context.type_of(op.y)
     pooled: Value = context.emit(

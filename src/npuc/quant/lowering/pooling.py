@@ -21,6 +21,10 @@ def avg_pool(op: top.AvgPool, context: LoweringContext) -> Value:
     scheme, x, y = context.scheme(op), context.type_of(op.x), context.type_of(op.y)
     if len(op.kernel) != 2 or set(op.dilations) != {1}:
         raise NoIntegerForm("it is not a plain window of two axes")
+    if op.counts_vary:
+        raise NoIntegerForm(
+            "its windows reach beyond padding that counts: the canonical form has a pad for it"
+        )
     if scheme.requant is Kind.DOUBLE_ROUNDING:
         return _of_one_type(op, context)
     count = prod(op.kernel)

@@ -41,9 +41,8 @@ def _explicit(op: top.MaxPool | top.AvgPool, include: bool) -> tuple[tuple[int, 
     """
     rank = len(op.kernel)
     pads, ceil = list(op.pads), False
-    for axis, (size, count) in enumerate(zip(shape_of(op.x)[2:], shape_of(op.y)[2:], strict=True)):
-        end = (count - 1) * op.strides[axis] + (op.kernel[axis] - 1) * op.dilations[axis] + 1
-        exact = max(0, end - size - op.pads[axis])
+    for axis, (padded, reached) in enumerate(zip(*op.extents, strict=True)):
+        exact = max(0, op.pads[axis + rank] + reached - padded)
         if include and exact > op.pads[axis + rank]:
             ceil = True
         else:
