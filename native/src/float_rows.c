@@ -99,12 +99,13 @@ npuc_status npuc_float_softmax(const void *x, int32_t dtype, int64_t rows, int64
     return NPUC_OK;
 }
 
-/* 1 / sqrt(mean of squares + epsilon), or, without `mean`, 1 / max(sqrt(sum of squares), epsilon). */
+/* 1 / sqrt(mean of squares + epsilon), or, without `mean`, 1 / max(sqrt(sum of squares), epsilon), 0 where that is 1 / 0. */
 NPUC_INLINE float inverse_root(const npuc_float_norm *p, float squares)
 {
     if (p->mean) return 1.0f / sqrtf(squares / (float)p->width + p->epsilon);
     const float root = sqrtf(squares);
-    return 1.0f / (root < p->epsilon ? p->epsilon : root);
+    const float divisor = root < p->epsilon ? p->epsilon : root;
+    return divisor == 0.0f ? 0.0f : 1.0f / divisor;
 }
 
 NPUC_INLINE void norm_typed(const rows_job *j, int64_t begin, int64_t end, int32_t dtype)

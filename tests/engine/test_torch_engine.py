@@ -58,3 +58,12 @@ def test_an_op_of_onnx_has_no_form() -> None:
     (y,) = lang.custom("Einsum", [lang.input("x", (2, 3))], [((2,), "f32")], domain="", name="sum")
     with pytest.raises(EngineError, match="sum"):
         TopModule(lang.build({"y": y}))
+
+
+def test_a_vector_of_zeros_has_no_direction() -> None:
+    """It stays zeros, as in ONNX."""
+    graph = lang.build({"y": lang.l2_norm(lang.input("x", (2, 2)), axis=1)})
+    inputs = {"x": np.float32([[3, 4], [0, 0]])}
+    expected = FloatEngine(graph, threads=1).run(inputs)["y"]
+    np.testing.assert_allclose(expected, [[0.6, 0.8], [0, 0]], rtol=1e-6)
+    np.testing.assert_allclose(TorchEngine(graph).run(inputs)["y"], expected, rtol=1e-6)

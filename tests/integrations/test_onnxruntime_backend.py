@@ -20,13 +20,6 @@ FLOATS = {"target": "bm1684x-like", "scheme": "f32", "level": "0", "cache": "off
 NO_RANGES = {"level": "0", "cache": "off"}
 
 
-KNOWN = {
-    "test_averagepool_3d_dilations_large_count_include_pad_is_1_ceil_mode_is_True": "windows of the f32 program at the border",
-    "test_l2normalization_axis_0": "a vector of zeros is 0 / 0 in the f32 program",
-}
-"""Wrong in the f32 program itself: `npuc run` gives the same. A case that passes must leave the list."""
-
-
 def outcome(case: conformance.Case, options: dict[str, str]) -> tuple[str, Any]:
     """What is wrong with a session's results, empty if nothing is; and its report."""
     model = onnx.ModelProto()
@@ -60,9 +53,8 @@ def test_no_case_is_wrong(kind: str, options: dict[str, str]) -> None:
         words, report = outcome(case, options)
         counts["cases"] += 1
         counts["with the NPU"] += bool(report is not None and report.graphs)
-        known = options is FLOATS and case.name in KNOWN
-        if bool(words) != known:
-            wrong[case.name] = words or "it passes, and is known as wrong"
+        if words:
+            wrong[case.name] = words
     print(f"{kind}: {json.dumps(counts)}")
     assert not wrong, json.dumps(wrong, indent=1)
     assert counts["cases"]

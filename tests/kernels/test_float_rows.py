@@ -75,6 +75,10 @@ def test_norms(seed: int, dtype: Any, style: str, shape: tuple[int, int]) -> Non
     unit, zero = np.ones(1), np.zeros(1)
     got = float_rows.l2_norm(x, **options)
     same_bits(got, oracle.norm(x, unit, zero, center=False, mean=False, epsilon=1e-5))
+    x[0] = 0
+    got = float_rows.l2_norm(x)
+    same_bits(got, oracle.norm(x, unit, zero, center=False, mean=False))
+    assert not got[0].any()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -104,7 +104,7 @@ NPUC_API npuc_status npuc_float_softmax(const void *x, int32_t dtype, int64_t ro
 
 /*
  * Dense rows, less their mean (`center`), divided by a root: of the mean of squares plus epsilon (`mean`), or of the sum of
- * squares, at least epsilon; then times gain, plus bias. An element has the entry
+ * squares, at least epsilon (a row whose root is zero becomes zeros); then times gain, plus bias. An element has the entry
  * row % row_modulus * row_factor + column / column_divisor of both.
  */
 typedef struct npuc_float_norm {

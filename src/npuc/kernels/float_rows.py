@@ -64,7 +64,11 @@ def layer_norm(
 
 
 def l2_norm(x: Array, *, axis: int = -1, epsilon: float = 0.0, threads: int = 1) -> Array:
-    """x / max(sqrt(sum of squares), epsilon) along an axis."""
+    """x / max(sqrt(sum of squares), epsilon) along an axis; zeros stay zeros.
+
+    >>> l2_norm(np.float32([[3, 4], [0, 0]])).tolist() == np.float32([[0.6, 0.8], [0, 0]]).tolist()
+    True
+    """
     moved = np.moveaxis(x, axis, -1)
     width = moved.shape[-1]
     unit, zero = np.ones(1, np.float32), np.zeros(1, np.float32)

@@ -543,7 +543,7 @@ def l2_norm(
     epsilon: float = 0.0,
     name: str = "",
 ) -> Tensor:
-    """x / max(sqrt(sum(x^2)), epsilon) along `axis`"""
+    """x / max(sqrt(sum(x^2)), epsilon) along `axis`; zeros stay zeros"""
     return apply("l2_norm", name, [x], {"axis": axis, "epsilon": epsilon})[0]
 
 def layer_norm(

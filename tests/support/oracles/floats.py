@@ -274,7 +274,8 @@ def norm(
         if mean:
             r = np.float32(1) / np.sqrt(squares / width + np.float32(epsilon))
         else:
-            r = np.float32(1) / np.maximum(np.sqrt(squares), np.float32(epsilon))
+            divisor = np.maximum(np.sqrt(squares), np.float32(epsilon))
+            r = np.where(divisor == 0, np.float32(0), np.float32(1) / divisor)
         return (d * r[..., None] * gain.astype(np.float32) + bias.astype(np.float32)).astype(x.dtype)
 
 

@@ -109,8 +109,9 @@ def group_norm(op: Any, x: Any, scale: Any, bias: Any) -> Any:
 
 @handles(top.L2Norm)
 def l2_norm(op: Any, x: Any) -> Any:
-    """Unit length."""
-    return x / x.square().sum(op.axis, True).sqrt().clamp(min=op.epsilon)
+    """Unit length; zeros stay zeros."""
+    length = x.square().sum(op.axis, True).sqrt().clamp(min=op.epsilon)
+    return x / length.masked_fill(length == 0, 1)
 
 
 @handles(top.LRN)

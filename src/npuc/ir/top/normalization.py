@@ -124,7 +124,7 @@ class GroupNorm(AffineNorm):
 
 @top_op
 class L2Norm(Unary):
-    """x / max(sqrt(sum(x^2)), epsilon) along `axis`"""
+    """x / max(sqrt(sum(x^2)), epsilon) along `axis`; zeros stay zeros"""
 
     name = "top.l2_norm"
     axis: int = integer(-1)
