@@ -98,13 +98,13 @@ class CountedPadding(GraphPattern):
         rank = len(op.kernel)
         begins, ends = op.pads[:rank], op.pads[rank:]
         # No more of the end than windows see: else one that would begin in the padding, which ceil mode leaves out, came back.
-        seen = [
+        visible_ends = [
             max(0, min(end, end + reached - padded))
             for end, padded, reached in zip(ends, *op.extents, strict=True)
         ]
         x = op.x
-        if any(begins) or any(seen):
-            x = insert_part(rewriter, op, "padded", Pad, x, pads=(0, 0, *begins, 0, 0, *seen))
+        if any(begins) or any(visible_ends):
+            x = insert_part(rewriter, op, "padded", Pad, x, pads=(0, 0, *begins, 0, 0, *visible_ends))
         replace(rewriter, op, remake(op, x, pads=(0,) * 2 * rank, count_include_pad=False))
 
 
