@@ -44,6 +44,17 @@ bool ort_all_given(const size_t *places, size_t count, size_t end) {
     return true;
 }
 
+/* Whether axis 0 of all tensors can be the batch: a program for one sample has one there. */
+static bool is_of_one_sample(const npu_model *model) {
+    for (int32_t i = 0; i < npu_input_count(model); i++)
+        if (npu_input(model, i)->rank < 1 || npu_input(model, i)->shape[0] != 1)
+            return false;
+    for (int32_t i = 0; i < npu_output_count(model); i++)
+        if (npu_output(model, i)->rank < 1 || npu_output(model, i)->shape[0] != 1)
+            return false;
+    return true;
+}
+
 ort_program *ort_program_load(uint8_t *bytes, size_t size, bool batched, const char *name, int threads, char *why, size_t room) {
     ort_program *program = calloc(1, sizeof *program);
     if (program != NULL)
@@ -62,6 +73,11 @@ ort_program *ort_program_load(uint8_t *bytes, size_t size, bool batched, const c
     if (npu_load_memory(bytes, size, &program->model) != NPU_OK || npu_set_threads(program->model, threads) != NPU_OK ||
         (npu_state_count(program->model) == 0 && npu_set_runs(program->model, RUNS) != NPU_OK)) {
         snprintf(why, room, "%s", npu_error());
+        ort_program_release(program);
+        return NULL;
+    }
+    if (batched && !is_of_one_sample(program->model)) {
+        snprintf(why, room, "it is not for one sample of a batch, as its data say");
         ort_program_release(program);
         return NULL;
     }
@@ -187,6 +203,8 @@ static ort_status *run(ort_kernel *kernel, ort_kernel_context *context, const ui
         const ort_value *value = NULL;
         const void *data = NULL;
         ort_status *status = api->context_input(context, i, &value);
+        if (status == NULL && value == NULL)
+            status = ort_error(api, ORT_INVALID_ARGUMENT, "npuc: input %zu is left out", i);
         if (status == NULL && kernel->inputs[i] == ORT_CONSTANT) {
             status = check_constant(kernel, i, value);
             if (status != NULL)
@@ -212,6 +230,13 @@ static ort_status *run(ort_kernel *kernel, ort_kernel_context *context, const ui
         ort_value *value = NULL;
         void *data = NULL;
         ort_status *status = api->context_output(context, i, shape, (size_t)tensor->rank, &value);
+        /* The type is what the model says, which may be another one's than the program's. */
+        size_t bytes = 0;
+        if (status == NULL)
+            status = api->tensor_bytes(value, &bytes);
+        if (status == NULL && bytes != (size_t)batch * tensor->size)
+            status = ort_error(api, ORT_INVALID_ARGUMENT, "npuc: output '%s' has %zu bytes in the model and %zu in the program",
+                               tensor->name, bytes, (size_t)batch * tensor->size);
         if (status == NULL)
             status = api->tensor_mutable_data(value, &data);
         if (status != NULL)
@@ -227,7 +252,8 @@ static ort_status *run(ort_kernel *kernel, ort_kernel_context *context, const ui
         for (size_t i = 0; i < inputs; i++)
             in[i] += npu_input(model, (int32_t)i)->size;
         for (size_t i = 0; i < outputs; i++)
-            out[i] += npu_output(model, (int32_t)i)->size;
+            if (out[i] != NULL) /* states may be left out */
+                out[i] += npu_output(model, (int32_t)i)->size;
     }
     /* Several outputs may be the same tensor of the program: the first has it. */
     for (size_t i = 0; i < kernel->output_count; i++) {

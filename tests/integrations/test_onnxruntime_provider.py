@@ -642,3 +642,30 @@ def test_a_wrong_option_is_an_error_in_cpp_too(
     options = ["cache=off", f"compiler={npuc_command(tmp_path)}", "target=edge-5t"]
     wrong = cpp_host(digits, images[:1], tmp_path, 1, 1, *options)
     assert wrong.returncode == 3 and "there is no target 'edge-5t'" in wrong.stderr
+
+
+def test_a_compiled_node_that_lies_about_its_program_is_refused(tmp_path: Path) -> None:
+    """A program that writes more than the model has room for: another type of elements, or several samples for one."""
+    from npuc.integrations.onnxruntime.context import export_context
+    from support.programs.host_models import cpu_model, file_of
+
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 512]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negated", infos[:1], infos[1:])
+    imports = [helper.make_opsetid("", 17)]
+    (tmp_path / "m.npu").write_bytes(
+        file_of(cpu_model(helper.make_model(graph, opset_imports=imports, ir_version=8)))
+    )
+    path = export_context(tmp_path / "m.npu", tmp_path / "m.onnx")
+    x = np.arange(2048, dtype=np.float32).reshape(4, 512)
+    np.testing.assert_array_equal(provider.session(path).run(None, {"x": x})[0], -x)
+    proto = onnx.load(path)
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.UINT8
+    with pytest.raises(Exception, match="2048 bytes in the model and 8192 in the program"):
+        provider.session(proto.SerializeToString()).run(None, {"x": x})
+    proto = onnx.load(path)
+    (data,) = (item for item in proto.graph.node[0].attribute if item.name == "ep_cache_context")
+    data.s = data.s.replace(b"batched 0", b"batched 1")
+    for info in (*proto.graph.input, *proto.graph.output):
+        info.type.tensor_type.shape.dim[0].dim_value = 1
+    with pytest.raises(Exception, match="not for one sample"):
+        provider.session(proto.SerializeToString()).run(None, {"x": x[:1]})
