@@ -128,8 +128,8 @@ static bool add_line(ort_plan *plan, const char *folder, char *line, int threads
         return false;
     size_t value = 0;
     if (strcmp(kind, "note") == 0) {
-        ort_note *note = number(a, &value) && b != NULL ? appended((void **)&plan->notes, &plan->note_count, sizeof *note) : NULL;
-        return note != NULL && (note->level = (int)value) <= ORT_ERROR && (note->text = decoded(b)) != NULL;
+        ort_note *note = number(a, &value) && value <= ORT_ERROR && b != NULL ? appended((void **)&plan->notes, &plan->note_count, sizeof *note) : NULL;
+        return note != NULL && (note->level = (int)value, true) && (note->text = decoded(b)) != NULL;
     }
     if (strcmp(kind, "group") == 0) {
         ort_group *group = c != NULL ? appended((void **)&plan->groups, &plan->group_count, sizeof *group) : NULL;

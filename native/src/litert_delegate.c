@@ -308,7 +308,7 @@ static int fits(const lite_tensor *t, const npu_tensor *end, char *why, size_t r
     for (int32_t i = 0; same && i < rank; ++i) same = shape[i] == end->shape[i];
     if (!same) {
         char here[128], there[128];
-        print_shape(here, sizeof(here), rank, shape);
+        print_shape(here, sizeof(here), rank < MOST_RANK ? rank : MOST_RANK, shape);
         print_shape(there, sizeof(there), end->rank, end->shape);
         snprintf(why, room, "the shape of '%.80s' is %s, and the program was compiled for %s", end->name, here, there);
         return 0;

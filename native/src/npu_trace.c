@@ -28,6 +28,7 @@
 static struct {
     int file; /* -1: nobody watches */
     int json, events;
+    pid_t process; /* that opened it; one that was forked off does not close it */
     int64_t begin;
 } trace = {.file = -1};
 
@@ -76,6 +77,7 @@ static void append(const char *line, int length)
 /* The end of the array. Viewers do without it, if the program is killed. */
 static void close_trace(void)
 {
+    if (trace.process != getpid()) return;
     pthread_mutex_lock(&writing);
     if (trace.events && left > 0 && write(trace.file, "\n]\n", 3) != 3) left = 0;
     left = 0;
@@ -94,6 +96,7 @@ static void open_trace(void)
         return;
     }
     trace.begin = npu_now();
+    trace.process = getpid();
     if (trace.json) atexit(close_trace);
 }
 

@@ -45,16 +45,18 @@ static void announce(const char *what)
         if (write(STDERR_FILENO, words[i], strlen(words[i])) < 0) return;
 }
 
-static void on_fatal(int number)
+static void on_fatal(int number, siginfo_t *info, void *context)
 {
+    (void)context;
     for (int i = 0; i < FATAL_COUNT; ++i) {
         if (FATAL[i] != number) continue;
         static const char *const words[] = {"crashed (SIGSEGV)", "crashed (SIGBUS)", "crashed (SIGFPE)", "crashed (SIGILL)",
                                             "crashed (SIGABRT)"};
         if (running[0]) announce(words[i]);
         running[0] = 0;
-        /* The instruction is tried again, or abort() goes on, and now whoever was there before handles it. */
+        /* Now whoever was there before handles it: the instruction is tried again, and a signal that was sent comes again. */
         sigaction(number, &before[i], NULL);
+        if (info->si_code <= 0) raise(number);
     }
 }
 
@@ -70,9 +72,9 @@ static void watch(void)
     watching = 1;
     struct sigaction action;
     memset(&action, 0, sizeof(action));
-    action.sa_handler = on_fatal;
+    action.sa_sigaction = on_fatal;
     sigemptyset(&action.sa_mask);
-    action.sa_flags = SA_ONSTACK;
+    action.sa_flags = SA_ONSTACK | SA_SIGINFO;
     for (int i = 0; i < FATAL_COUNT; ++i) sigaction(FATAL[i], &action, &before[i]);
     atexit(on_exit_);
 }
@@ -167,7 +169,11 @@ npu_status npu_load_plugin(const char *path)
     const npu_plugin *plugin = entry ? entry() : NULL;
     npu_status status;
     pthread_mutex_lock(&lock);
-    if (!plugin) {
+    int known = 0;
+    while (known < count && !(plugins[known].path && !strcmp(plugins[known].path, path))) ++known;
+    if (known < count) {
+        status = NPU_OK; /* another thread was faster */
+    } else if (!plugin) {
         status = npu_fail(NPU_BAD_FILE, "%.400s: it exports no record '%s' (the macro NPU_PLUGIN of npu_plugin.h does)", path, NPU_PLUGIN_ENTRY);
     } else {
         char *copy = strdup(path);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -480,6 +481,17 @@ def test_a_crash_is_announced_by_name(library: Path) -> None:
     done = child(library, "Crashes")
     assert done.returncode == -11
     assert "npuc: a plugin crashed (SIGSEGV) in forward of 'test.c:Crashes'\n" in done.stderr
+
+
+def test_a_signal_that_is_sent_still_ends_a_program(library: Path) -> None:
+    """A watchdog sends SIGABRT while no plugin runs: the handler that is for plugins must not keep it."""
+    code = (
+        "import ctypes, os, signal, sys\n"
+        "assert ctypes.CDLL(sys.argv[1]).npu_load_plugin(sys.argv[2].encode()) == 0\n"
+        "os.kill(os.getpid(), signal.SIGABRT)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(find()), str(library)], capture_output=True)
+    assert done.returncode == -signal.SIGABRT and b"plugin" not in done.stderr
 
 
 def test_an_exit_is_announced_by_name(library: Path) -> None:

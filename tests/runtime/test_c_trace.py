@@ -87,3 +87,15 @@ def test_a_trace_that_cannot_be_written_does_not_stop_the_program(tmp_path: Path
         done = subprocess.run(command(1), env=environment, capture_output=True, text=True)
         assert done.returncode == 0 and words in done.stderr
         assert "1 runs of" in done.stdout
+
+
+def test_a_process_that_is_forked_off_does_not_end_the_trace(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    run = "    assert core.npu_run(model, pointer(x), pointer(y)) == 0\n"
+    forked = "    import os; child = os.fork(); child or ctypes.CDLL(None).exit(0); os.waitpid(child, 0)\n"
+    program = [part.replace(run, run + forked) for part in command()]
+    done = subprocess.run(
+        program, env={**os.environ, "NPUC_TRACE": str(path)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(slices(json.loads(path.read_text()), "run")) == RUNS
