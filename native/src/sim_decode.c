@@ -471,9 +471,9 @@ static npuc_status table(npuc_decoded *d)
     const npuc_i_table *r = &d->record.table;
     const int64_t sizes[] = {r->outer, r->channels, r->inner};
     const int words = r->x_dtype == NPUC_I16;
-    const int64_t entries = r->segments ? ((int64_t)1 << r->segments) + 1 : npuc_is_float(r->x_dtype) ? 1 << 16 : words ? 513 : 256;
     if (r->segments && (!integer(r->x_dtype) || r->segments >= (words ? 16 : 8) || r->channels != 1))
         return npuc_sim_fail(d->error, "no table of type %d has 2^%d segments", r->x_dtype, r->segments);
+    const int64_t entries = r->segments ? ((int64_t)1 << r->segments) + 1 : npuc_is_float(r->x_dtype) ? 1 << 16 : words ? 513 : 256;
     if (words && r->y_dtype != NPUC_I16) return npuc_sim_fail(d->error, "a table of 16 bits gives 16 bits");
     TRY(same_floats(d, r->x_dtype, r->y_dtype));
     if (r->x_dtype == NPUC_F32) return npuc_sim_fail(d->error, "f32 has no table");
