@@ -311,7 +311,10 @@ static npu_status prove(npu_model *model, int32_t threads)
 npu_status npu_check_weights(npu_model *model)
 {
     if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
-    return prove(model, model->first.session.threads);
+    pthread_mutex_lock(&model->lock);
+    const int32_t threads = model->threads;
+    pthread_mutex_unlock(&model->lock);
+    return prove(model, threads);
 }
 
 /* ---- runs ---- */
