@@ -31,27 +31,33 @@ typedef struct window {
     int64_t size[SPACE], stride[SPACE], dilation[SPACE], before[SPACE], behind[SPACE], in[SPACE], out[SPACE];
 } window;
 
-/* One result: what the window has inside the image. */
+/* Of a window that begins at `start` of an axis, the taps before `end`. */
+static int64_t taps_before(const window *w, int a, int64_t start, int64_t end)
+{
+    const int64_t taps = end <= start ? 0 : (end - 1 - start) / w->dilation[a] + 1;
+    return taps < w->size[a] ? taps : w->size[a];
+}
+
+/* One result: what the window has inside the image. Taps outside are not visited: a window may be far larger than its image. */
 static double pooled(int64_t kind, const host_value *x, int64_t plane, const window *w, const int64_t *o, double power)
 {
     double result = 0;
-    int64_t count = 0, with_pads = 0;
-    for (int64_t k = 0; k < w->size[0] * w->size[1] * w->size[2]; k++) {
-        const int64_t tap[SPACE] = {k / w->size[2] / w->size[1], k / w->size[2] % w->size[1], k % w->size[2]};
-        int64_t from = 0;
-        int padded = 1;
-        for (int a = 0; a < SPACE; a++) {
-            const int64_t at = o[a] * w->stride[a] - w->before[a] + tap[a] * w->dilation[a];
-            padded &= at < w->in[a] + w->behind[a];
-            from = from < 0 || at < 0 || at >= w->in[a] ? -1 : from * w->in[a] + at;
-        }
-        with_pads += padded;
-        if (from < 0) continue;
-        const double v = real_at(x, plane + from);
-        if (kind == NPUC_HOST_POOL_MAX) result = !count || v > result || v != v ? v : result;
-        else result += kind == NPUC_HOST_POOL_LP ? pow(fabs(v), power) : v;
-        count++;
+    int64_t start[SPACE], low[SPACE], high[SPACE], count = 0, with_pads = 1;
+    for (int a = 0; a < SPACE; a++) {
+        start[a] = o[a] * w->stride[a] - w->before[a];
+        low[a] = taps_before(w, a, start[a], 0);
+        high[a] = taps_before(w, a, start[a], w->in[a]);
+        with_pads *= taps_before(w, a, start[a], w->in[a] + w->behind[a]);
     }
+    for (int64_t z = low[0]; z < high[0]; z++)
+        for (int64_t row = low[1]; row < high[1]; row++)
+            for (int64_t column = low[2]; column < high[2]; column++) {
+                const int64_t at[SPACE] = {start[0] + z * w->dilation[0], start[1] + row * w->dilation[1], start[2] + column * w->dilation[2]};
+                const double v = real_at(x, plane + (at[0] * w->in[1] + at[1]) * w->in[2] + at[2]);
+                if (kind == NPUC_HOST_POOL_MAX) result = !count || v > result || v != v ? v : result;
+                else result += kind == NPUC_HOST_POOL_LP ? pow(fabs(v), power) : v;
+                count++;
+            }
     if (kind == NPUC_HOST_POOL_MEAN) return count ? result / (double)count : 0;
     if (kind == NPUC_HOST_POOL_MEAN_WITH_PADS) return with_pads ? result / (double)with_pads : 0;
     return kind == NPUC_HOST_POOL_LP ? pow(result, 1 / power) : result;

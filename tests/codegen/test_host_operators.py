@@ -608,6 +608,16 @@ def test_strides_of_axes_of_one_element_do_not_overflow() -> None:
         assert _outcome(section, reals(2, 4))[:3] == status
 
 
+def test_a_window_far_larger_than_its_image_takes_no_time() -> None:
+    """2^60 taps, of which 8 are inside."""
+    x, y = reals(1, 1, 2, 2, 2), np.zeros((1, 1, 2, 2, 2), np.float32)
+    shape = (1, 1, 2, 2, 2)
+    tensors = (_tensor("f32", "input", 0, *shape), _tensor("f32", "output", 0, *shape))
+    numbers = (HOST_KINDS["pool"].index("max"), 3, 1, *[1 << 20] * 3, *[1] * 6, *[1 << 19] * 6)
+    assert _outcome(HostSection(tensors, (_node("pool", 1, len(numbers)),), (0, 1), numbers), x, y) == ""
+    np.testing.assert_array_equal(y, np.full(shape, x.max()))
+
+
 def test_places_that_the_result_lies_over_stay_inside() -> None:
     """All places are 0 at first; then those of the second row are the bits of the results of the first."""
     tensors = (
