@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import struct
+import subprocess
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +31,7 @@ from npuc.program.host_ops import (
 )
 from npuc.program.layout import TENSOR_DTYPES
 from npuc.program.model import CpuSubgraph
+from support.paths import ROOT
 from support.programs.host_models import cpu_model, file_of, run_in_c
 
 _RNG = np.random.default_rng(7)
@@ -659,3 +664,66 @@ def test_scratch_memory_is_not_among_what_is_only_read(op: str, operator: str, k
         for name in model.outputs
     }
     assert run_in_c(file_of(damaged), values, outputs).startswith("2: ")
+
+
+def _damaged(section: bytes, rng: np.random.Generator) -> bytes:
+    """A section with up to three other words before its constants."""
+    words = np.frombuffer(section, "<u4").copy()
+    front = (len(section) - int(np.frombuffer(section, HEADER.dtype, 1)[0]["constants"])) // 4
+    for _ in range(int(rng.integers(0, 4))):
+        likely = [
+            0,
+            1,
+            2,
+            3,
+            4,
+            8,
+            64,
+            255,
+            1 << 16,
+            (1 << 31) - 1,
+            1 << 31,
+            (1 << 32) - 1,
+            words[rng.integers(front)],
+        ]
+        words[rng.integers(front)] = rng.choice(np.array([*likely, rng.integers(1 << 32)], np.uint32))
+    return words.tobytes()
+
+
+@pytest.mark.slow
+def test_a_sanitizer_finds_nothing_in_damaged_host_operators(tmp_path: Path) -> None:
+    """Every operator, its section and its inputs changed, with the checks of addresses and undefined behaviour."""
+    sources = [*sorted((ROOT / "native/src").glob("host*.c")), ROOT / "tests/codegen/run_host.c"]
+    checks = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
+    headers = [f"-I{ROOT / folder}" for folder in ("native/include", "native/src")]
+    driver = str(tmp_path / "run_host")
+    command = ["gcc", "-std=c11", "-O1", "-g", *checks, *headers, *map(str, sources), "-lm", "-o", driver]
+    subprocess.run(command, check=True)
+    rng = np.random.default_rng(11)
+    stream = []
+    for case in CASES:
+        proto, values = case.model()
+        model = cpu_model(proto)
+        (subgraph,) = model.subgraphs
+        assert isinstance(subgraph, CpuSubgraph)
+        for _ in range(4 * DAMAGED):
+            stream.append(struct.pack("<2I", len(model.inputs), len(model.outputs)))
+            for name in (*model.inputs, *model.outputs):
+                tensor = model.tensor(name)
+                stream.append(struct.pack("<2I", TENSOR_DTYPES.index(tensor.dtype), tensor.size))
+                if name in values:
+                    data = np.frombuffer(values[name].tobytes(), np.uint8).copy()
+                    strange = rng.random(data.size) < rng.choice([0, 0, 0.1])
+                    data[strange] = rng.choice(np.array([0, 127, 128, 255], np.uint8), int(strange.sum()))
+                    stream.append(data.tobytes())
+            section = _damaged(subgraph.host, rng)
+            stream.append(struct.pack("<Q", len(section)) + section)
+    # The preloads of `make sanitize` are for Python; this program has its own.
+    surroundings = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
+    done = subprocess.run(
+        [driver], input=b"".join(stream), capture_output=True, env=surroundings, timeout=300
+    )
+    assert done.returncode == 0, done.stderr.decode()[-4000:]
+    outcomes = done.stdout.decode().split()
+    assert len(outcomes) == 4 * DAMAGED * len(CASES)
+    assert all(outcomes.count(word) > DAMAGED for word in ("ok", "failed", "refused"))
