@@ -176,15 +176,18 @@ def test_errors_are_said_in_words(checked: Path, on_cpu: CompiledModel, tmp_path
             ["-m", tmp_path / "cpu.npu", "sample"],
             "and this runtime cannot: Loop of the layer 'pool': C has no such",
         ),
-        ([tmp_path / "short.bin"], "does not have the size of the tensor 'image', 256 bytes"),
-        ([tmp_path / "long.bin"], "does not have the size of the tensor 'image', 256 bytes"),
-        ([tmp_path / "missing.bin"], "the file cannot be opened"),
+        ([tmp_path / "short.bin"], "does not have the size of the tensor (input 'image' has 256 bytes)"),
+        ([tmp_path / "long.bin"], "does not have the size of the tensor (input 'image' has 256 bytes)"),
+        ([tmp_path / "missing.bin"], "the file cannot be opened (input 'image' has 256 bytes)"),
         ([tmp_path / "x.pgm"], "no preprocessing for images"),
-        (["a.bin", "b.bin"], "takes 1 inputs, and 2 are given"),
+        (["a.bin", "b.bin"], "takes 1 input, and 2 are given"),
+        (["sample", "-p", "2"], "-p: options stand before the inputs"),
+        (["-p", "many", "sample"], "-p: the number of runs is 1 or more"),
+        (["-e", "batch", "sample"], "one entry, which has no name"),
         (["-t", "0", "sample"], "1 to 64 threads"),
         (["-o", tmp_path / "no/out.bin", "sample"], "cannot be written"),
         ([], "usage"),
-        (["-x", "1", "sample"], "usage"),
+        (["-x", "1", "sample"], "-x: there is no such option\nusage"),
     ]:
         status, said = run(checked, *arguments)
         assert status == 2 and words in said, (arguments, said)
@@ -280,8 +283,8 @@ def test_an_application_runs_any_entry(
         assert status == 0 and (tmp_path / "hosted/out.bin").read_bytes() == expected, said
     assert run(tmp_path / "hosted", "sample")[0] == 0
     for arguments, words in (
-        (["-e", "large", "sample"], "no entry of this name"),
-        (["-e", "single", "sample1"], "does not have the size of the tensor 'image', 256 bytes"),
+        (["-e", "large", "sample"], "no entry 'large'; it has 'single', "),
+        (["-e", "single", "sample1"], "does not have the size of the tensor (input 'image' has 256 bytes)"),
         (["-k", "12", "sample"], "64 hexadecimal digits"),
         (["-k", "d7" * 32, "sample"], "it is not signed"),
         (["-k", "00" * 32, "sample"], "no public key of Ed25519"),

@@ -41,6 +41,15 @@ static int failed(const char *where, const char *why)
     return FAILED;
 }
 
+/* A whole number of 1 or more, or else 0. */
+static int number_of(const char *text)
+{
+    char *end;
+    const long number = strtol(text, &end, 10);
+    return *end || number < 1 || number > 1000000000 ? 0 : (int)number;
+}
+
+/* Whether the words are as the usage has them; if not, what is wrong has been printed. */
 static int parse(int count, char **words, options *into)
 {
     *into = (options){.model = "model.npu", .threads = 1};
@@ -50,12 +59,16 @@ static int parse(int count, char **words, options *into)
         else if (strcmp(words[at], "-o") == 0) into->output = words[at + 1];
         else if (strcmp(words[at], "-e") == 0) into->entry = words[at + 1];
         else if (strcmp(words[at], "-k") == 0) into->key = words[at + 1];
-        else if (strcmp(words[at], "-t") == 0) into->threads = atoi(words[at + 1]);
-        else if (strcmp(words[at], "-p") == 0) into->runs = atoi(words[at + 1]);
-        else return 0;
+        else if (strcmp(words[at], "-t") == 0) into->threads = number_of(words[at + 1]);
+        else if (strcmp(words[at], "-p") == 0) {
+            into->runs = number_of(words[at + 1]);
+            if (!into->runs) return failed("-p", "the number of runs is 1 or more"), 0;
+        } else return failed(words[at], "there is no such option"), 0;
     }
     into->inputs = words + at;
     into->count = count - at;
+    for (int i = at + 1; i < count; i++)
+        if (words[i][0] == '-') return failed(words[i], "options stand before the inputs"), 0;
     return into->count > 0 && words[at][0] != '-';
 }
 
@@ -161,7 +174,13 @@ static int choose_entry(npu_model **model, const options *args, int *number)
         if (npu_entry(program, name, model)) return failed(args->model, npu_error());
         if (args->entry || takes_files(*model, args)) return 0;
     }
-    if (args->entry) return failed(args->entry, "the program has no entry of this name");
+    if (args->entry && entries == 1) return failed("-e", "the program has one entry, which has no name: leave -e out");
+    if (args->entry) {
+        fprintf(stderr, "app: -e: the program has no entry '%s'; it has", args->entry);
+        for (int i = 0; i < entries; i++) fprintf(stderr, "%s '%s'", i ? "," : "", npu_entry_name(program, i));
+        fprintf(stderr, "\n");
+        return FAILED;
+    }
     *model = program; /* says what is wrong with the files */
     *number = 0;
     return 0;
@@ -194,7 +213,7 @@ static int read_inputs(const npu_model *model, const options *args, int entry, v
         }
         const char *why = read_exactly(path, inputs[i], tensor->size);
         if (why) {
-            fprintf(stderr, "app: %s: %s '%s', %zu bytes\n", path, why, tensor->name, tensor->size);
+            fprintf(stderr, "app: %s: %s (input '%s' has %zu bytes)\n", path, why, tensor->name, tensor->size);
             return FAILED;
         }
     }
@@ -257,7 +276,8 @@ static int run(npu_model *model, const options *args, int entry, void **inputs, 
 {
     const int sample = is_sample(args);
     if (!sample && args->count != npu_input_count(model)) {
-        fprintf(stderr, "app: the model takes %d inputs, and %d are given\n", npu_input_count(model), args->count);
+        fprintf(stderr, "app: the model takes %d input%s, and %d are given\n", npu_input_count(model),
+                npu_input_count(model) == 1 ? "" : "s", args->count);
         return FAILED;
     }
     double most = 0;
