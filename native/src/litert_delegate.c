@@ -135,9 +135,9 @@ static int read_options(litert_options *options, const char *const *keys, const 
         if (k == OPTION_COUNT) {
             int used = snprintf(error, room, "npuc: there is no option '%.60s'", keys[i]);
             for (k = 0; k < OPTION_COUNT && used < (int)room; ++k)
-                if (alike(keys[i], OPTIONS[k].name)) used += snprintf(error + used, room - (size_t)used, "; '%s' is meant?", OPTIONS[k].name);
+                if (alike(keys[i], OPTIONS[k].name)) used += snprintf(error + used, room - (size_t)used, "; did you mean '%s'", OPTIONS[k].name);
             for (k = 0; k < OPTION_COUNT && used < (int)room; ++k)
-                used += snprintf(error + used, room - (size_t)used, "%s%s", k ? ", " : ". The options are ", OPTIONS[k].name);
+                used += snprintf(error + used, room - (size_t)used, "%s%s", k ? ", " : "? The options are ", OPTIONS[k].name);
             return 0;
         }
         char **place = option_of(options, k);

@@ -353,7 +353,7 @@ def test_options_are_checked(folder: Path) -> None:
     model, program = str(folder / "whole.tflite"), str(folder / "whole.npu")
     refused(
         {"modle": model},
-        r"there is no option 'modle'; 'model' is meant\?. The options are model, program, target",
+        r"there is no option 'modle'; did you mean 'model'\? The options are model, program, target",
     )
     refused({"cache_dir": "x"}, "the option 'cache_dir' is for a model that is compiled")
     refused({"model": model}, "'model' needs a 'target'")
@@ -362,6 +362,8 @@ def test_options_are_checked(folder: Path) -> None:
     refused({"program": ""}, "the option 'program' is empty")
     with pytest.raises(UsageError, match="needs a target"):
         litert.delegate(model)
+    with pytest.raises(UsageError, match="Give one of them"):
+        litert.delegate(model, program=program)
     with pytest.raises(NpucError, match="nowhere"):
         litert.delegate("/nowhere/x.tflite", target="edge-1t")
 
@@ -423,6 +425,7 @@ def test_a_program_of_another_model_is_refused(folder: Path, tmp_path: Path) -> 
         (["{}/whole.tflite", "-o", "{}/x.tflite", "--target", "edge-1t"], "does not end in .npu"),
         (["{}/whole.npu", "-o", "{}/x.npu"], "does not end in .tflite"),
         (["{}/whole.npu", "-o", "{}/x.tflite", "--target", "edge-1t"], "--target is for a .tflite"),
+        (["{}/other.txt", "-o", "{}/x.npu", "--target", "edge-1t"], "a TensorFlow Lite model is needed"),
         (["{}/parts.npu", "-o", "{}/x.tflite"], "has 2 entries"),
         (["{}/none.npu", "-o", "{}/x.tflite"], "none.npu"),
         (["{}/whole.txt", "-o", "{}/x.tflite"], "whole.txt"),
@@ -431,6 +434,7 @@ def test_a_program_of_another_model_is_refused(folder: Path, tmp_path: Path) -> 
 def test_the_command_says_what_is_wrong(
     folder: Path, arguments: list[str], words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    (folder / "other.txt").write_text("no model")
     assert run_command(["export", "litert", *(argument.format(folder) for argument in arguments)]) == 2
     said = " ".join(capfd.readouterr().err.split())
     assert words in said and "Traceback" not in said

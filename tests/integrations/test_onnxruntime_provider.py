@@ -274,7 +274,7 @@ def test_a_float_target_needs_no_ranges(digits: Path, images: Array) -> None:
         ({"cache": "yes"}, "cache is on or off"),
         ({"cache_key": "../x"}, "cache_key is the name of a folder"),
         ({"calibration": "nowhere.npz"}, "calibration file 'nowhere.npz' is not there"),
-        ({"target": "edge-5t"}, "there is no target 'edge-5t'"),
+        ({"target": "edge-5t"}, "did you mean 'edge-4t'? The targets"),
         ({"scheme": "int7"}, "int7"),
     ],
 )
@@ -566,6 +566,8 @@ def test_sessions_outlive_the_registration(
 def test_a_report_of_a_strange_session_is_refused(digits: Path) -> None:
     with pytest.raises(UsageError, match="nothing is known"):
         provider.report(ort.InferenceSession(str(digits), providers=["CPUExecutionProvider"]))
+    with pytest.raises(UsageError, match="a report is that of a session"):
+        provider.report(str(digits))
 
 
 @pytest.fixture(scope="module")

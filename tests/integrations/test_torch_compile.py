@@ -243,6 +243,7 @@ def test_gradients_flow_and_a_warning_says_why_torch_computes() -> None:
         fast(images()).sum().backward()
     assert model.head.weight.grad is not None
     assert "gradients are wanted" in states()[0]
+    assert report(fast).nodes[0].lever.startswith("Call the model inside torch.no_grad()")
     with torch.no_grad():
         for _ in range(2):
             x = images()

@@ -161,6 +161,10 @@ def test_mistakes_are_told(model: Any) -> None:
         npuc.torch.compile_module(model, [])
     with pytest.raises(UsageError, match="labels do not belong"):
         npuc.torch.compile_module(nn.Linear(3, 2), [(torch.zeros(1, 3), torch.zeros(1))])
+    with pytest.raises(UsageError, match=r"the module does not take a sample.*tensor\.split\(1\)"):
+        npuc.torch.compile_module(
+            nn.Sequential(nn.Flatten(), nn.Linear(8, 2)), torch.zeros(4, 2, 2, 2)
+        )  # samples without their batch axis
     with pytest.raises(UsageError, match="no option 'calibrate'"):
         npuc.torch.compile_module(model, samples(), calibrate=3)
     with pytest.raises(UsageError, match="Did you mean 'target'"):

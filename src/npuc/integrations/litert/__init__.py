@@ -62,6 +62,8 @@ def delegate(
     neither, operators that carry their program are taken. `report` and `profile` say where it is written what runs where, and how
     long the pieces took: `log` is stderr, `off` nowhere, anything else a file.
     """
+    if model is not None and program is not None:
+        raise UsageError("'model' is compiled, and 'program' is compiled already", fix="Give one of them")
     if model is not None and target is None:
         raise UsageError(
             "a model that is compiled needs a target", fix="Give target=NAME, from 'npuc targets list'"

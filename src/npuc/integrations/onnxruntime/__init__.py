@@ -157,6 +157,11 @@ def report(session: Any) -> IntegrationReport:
 
     The session is one of `session`, or was made with the provider option `report`, which names the file to write it to.
     """
+    if not hasattr(session, "get_provider_options"):
+        raise UsageError(
+            f"a report is that of a session, and {session!r} is none",
+            fix="Make one with npuc.integrations.onnxruntime.session(model, options)",
+        )
     path = _REPORTS.get(session)
     if path is None:
         stated = session.get_provider_options().get(PROVIDER, {}).get("report")

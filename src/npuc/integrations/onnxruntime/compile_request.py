@@ -55,9 +55,7 @@ class OptionMistake(Exception):
     """An option is wrong: the session must not be made."""
 
     def __init__(self, error: NpucError, option: str) -> None:
-        fix = f". {error.fix}" if error.fix else ""
-        where = f"{error.where}: " if error.where else ""
-        super().__init__(f"the provider option {option}: {where}{error.message}{fix}")
+        super().__init__(f"the provider option {option}: {error.paragraph().removesuffix('.')}")
 
 
 class Unsupported(Exception):

@@ -22,6 +22,7 @@ from npuc.integrations.report import IntegrationReport, joined
 from npuc.integrations.torch.session import GraphSession, sessions
 
 _GRADIENTS = "gradients are wanted, and a program of the NPU has none"
+_GRADIENTS_LEVER = "Call the model inside torch.no_grad() or torch.inference_mode()"
 
 
 def npuc_backend(
@@ -40,10 +41,10 @@ def npuc_backend(
     tensors = [example for example in examples if isinstance(example, torch.Tensor)]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         warnings.warn(
-            f"npuc: a graph stays in torch: {_GRADIENTS}. Call the model inside torch.no_grad() or torch.inference_mode()",
+            f"npuc: a graph stays in torch: {_GRADIENTS}. {_GRADIENTS_LEVER}",
             stacklevel=2,
         )
-        return GraphSession(module, examples, parsed, _GRADIENTS)
+        return GraphSession(module, examples, parsed, _GRADIENTS, _GRADIENTS_LEVER)
     return GraphSession(module, examples, parsed)
 
 

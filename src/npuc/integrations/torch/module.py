@@ -221,10 +221,11 @@ def _tensors_of(item: Any, form: Form) -> list[torch.Tensor]:
 def _called(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         return module(*args, **kwargs)
-    except TypeError as error:
+    except (TypeError, RuntimeError) as error:
         raise UsageError(
             f"the module does not take a sample of the calibration data: {error}",
-            fix="A sample is a tensor, a tuple of the arguments of forward, or a mapping of them; labels do not belong into it",
+            fix="A sample is a tensor with its batch axis, a tuple of the arguments of forward, or a mapping of them; labels do "
+            "not belong into it. The rows of one tensor are samples by tensor.split(1)",
         ) from error
 
 

@@ -48,6 +48,9 @@ KEPT_BYTES = 64 << 20
 """Calibration inputs that stay in memory for another graph of the same model, such as that of another batch size."""
 _NAMED = 4
 """Calls that are named when they are left out."""
+_LEAVE_OUT = (
+    "Leave it out of the compiled part (torch.compiler.disable), or put it where no program is wanted"
+)
 
 _SESSIONS: weakref.WeakSet[GraphSession] = weakref.WeakSet()
 _NUMBERS = itertools.count(1)
@@ -126,6 +129,7 @@ class GraphSession:
         examples: Sequence[Any],
         options: IntegrationOptions,
         reason: str = "",
+        lever: str = _LEAVE_OUT,
     ) -> None:
         self.number = next(_NUMBERS)
         self.module, self.options = module, options
@@ -139,7 +143,7 @@ class GraphSession:
         self._rows_vary = False
         self._macs: dict[str, int] = {}
         self._plans: dict[Any, ShapePlan] = {}
-        self._reason = reason
+        self._reason, self._lever = reason, lever
         self._was_run = False
         self._lock = threading.Lock()
         self.weights = tuple(weakref.ref(examples[position]) for position in self._weights)
@@ -167,9 +171,7 @@ class GraphSession:
         if programs:
             return joined(programs)
         plan = next(iter(self._plans.values()), None)
-        lever = (
-            "Leave it out of the compiled part (torch.compiler.disable), or put it where no program is wanted"
-        )
+        lever = self._lever
         if self._reason or (plan is not None and plan.reason):
             reason = self._reason or (plan.reason if plan is not None else "")
         else:
