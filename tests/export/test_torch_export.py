@@ -93,7 +93,7 @@ def test_what_is_refused_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     network = tmp_path / "net.int.mlir"
     save_graph(quantized_on_random_data(case_network("conv")), network)
     for arguments, words in (
-        (["-o", str(tmp_path / "net.zip"), str(network)], "net.zip"),
+        (["-o", str(tmp_path / "net.zip"), str(network)], "ends neither in .pt2 nor in .pt"),
         (["-o", str(tmp_path / "net.pt2"), str(root / "examples/digits.onnx")], "is a float network"),
         (["-o", str(tmp_path / "net.pt2"), str(root / "tests/golden_files/program-v2.npu")], "instructions"),
         (["-o", str(tmp_path / "net.pt2"), str(tmp_path / "nothing.mlir")], "does not exist"),

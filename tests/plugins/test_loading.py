@@ -188,6 +188,11 @@ def test_what_is_not_there_is_said(name: str) -> None:
         load(name)
 
 
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match=r"neither a Python file nor a shared library.*\.py or \.so"):
+        load(str(written(tmp_path, "op.c", "int x;")))
+
+
 def test_every_command_takes_plugins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, "broken.py", "x = 1 / 0")
     for words in (

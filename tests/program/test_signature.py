@@ -151,7 +151,9 @@ def test_files_that_are_no_keys(signed: Path, tmp_path: Path) -> None:
         ("curve.pem", "not one of Ed25519"),
         ("public.pem", "not one of Ed25519"),
         ("locked.pem", "password"),
-        ("text.pem", "is not a key"),
+        ("text.pem", "is not a key.*openssl genpkey"),
     ):
         with pytest.raises(FileFormatError, match=words):
             load_compiled(signed, key=tmp_path / name)
+    with pytest.raises(FileFormatError, match="is a public key, which verifies"):
+        sign_compiled(signed, tmp_path / "public.pem", tmp_path / "again.npu")

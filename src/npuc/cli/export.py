@@ -11,7 +11,7 @@ import typer
 from npuc.cli import options
 from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, size
-from npuc.errors import UsageError
+from npuc.errors import FileFormatError, UsageError
 from npuc.words import counted
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -187,7 +187,12 @@ def torch(args: ExportTorchCommand) -> None:
 
     printer = Printer(args.quiet, args.as_json)
     suffix = args.output.suffix.lower()
-    _check_output(args.model, args.output, suffix if suffix in SUFFIXES else ".pt2")
+    if suffix not in SUFFIXES:
+        raise UsageError(
+            f"-o '{args.output}' ends neither in .pt2 nor in .pt",
+            fix=f"Use -o {args.output.with_suffix('.pt2')} for a program of torch.export, .pt for TorchScript",
+        )
+    _check_output(args.model, args.output, suffix)
     _refuse_compiled(args.model, args.output)
     graph = load_model(args.model)
     if not is_integer(graph):
@@ -295,9 +300,16 @@ def litert(args: ExportLitertCommand) -> None:
     from npuc.frontend.sniff import describe_content
 
     printer = Printer(args.quiet, args.as_json)
-    if describe_content(existing_file(args.model)).kind == "tflite":
+    content = describe_content(existing_file(args.model))
+    if content.kind == "tflite":
         _litert_program(args, printer)
         return
+    if args.target and content.kind != "npu":
+        raise FileFormatError(
+            f"{content.words}; a TensorFlow Lite model is needed",
+            where=str(args.model),
+            fix="Give the .tflite file that the interpreter has",
+        )
     if args.target or args.report:
         flag = "--target" if args.target else "--report"
         raise UsageError(

@@ -30,7 +30,8 @@ def check_shape(value: Value, where: str) -> None:
             f"its shape, {shape}, is not known, because the op '{foreign.domain}:{foreign.op_type}' of the layer "
             f"'{layer_name(foreign)}' is not",
             where=where,
-            fix="Load the plugin that knows the op (--plugin FILE.py), or cut the network before it (npuc import --outputs)",
+            fix="Load the plugin that knows the op (--plugin FILE.py or LIB.so), "
+            "or cut the network before it (npuc import --outputs)",
         )
     maker = f" ({owner.op_type} '{layer_name(owner)}')" if isinstance(owner, top.Onnx) else ""
     raise CompileError(

@@ -140,7 +140,10 @@ def _from_file(plugin: Plugin) -> None:
     name = f"npuc_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise PluginError(f"'{path}' is not a Python file", fix="Plugins are files whose name ends in .py")
+        raise PluginError(
+            f"'{path}' is neither a Python file nor a shared library",
+            fix="Plugins are files whose name ends in .py or .so; docs/plugins.md says how C is built",
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     MODULES[name] = plugin.name

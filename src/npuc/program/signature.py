@@ -147,7 +147,17 @@ def _private_key(path: Path | str) -> Any:
             fix="Take the password off",
         ) from error
     except ValueError as error:
-        raise FileFormatError("is not a key (a PEM file)", where=str(path)) from error
+        if _is_public(text):
+            raise FileFormatError(
+                "is a public key, which verifies signatures; a private one makes them",
+                where=str(path),
+                fix="Give the file that 'openssl genpkey' wrote",
+            ) from error
+        raise FileFormatError(
+            "is not a key (a PEM file)",
+            where=str(path),
+            fix="Make one with: openssl genpkey -algorithm ed25519 -out key.pem",
+        ) from error
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise FileFormatError(
             "is a private key, but not one of Ed25519",
@@ -155,6 +165,15 @@ def _private_key(path: Path | str) -> Any:
             fix="Make one with: openssl genpkey -algorithm ed25519 -out key.pem",
         )
     return key
+
+
+def _is_public(text: bytes) -> bool:
+    _, serialization = _modules()
+    try:
+        serialization.load_pem_public_key(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _key_file(path: Path | str) -> bytes:
