@@ -23,12 +23,11 @@ void ort_program_release(ort_program *program);
 
 /*
  * An initializer that the model also lists as an input: a run may give another value for it, but the program has the one of the
- * file. It is compared when its address changes.
+ * file. It is compared in every run.
  */
 #define ORT_CONSTANT SIZE_MAX
 typedef struct ort_constant {
     uint8_t digest[32];
-    _Atomic(const void *) address; /* of what was compared */
 } ort_constant;
 
 void ort_digest(const void *data, size_t size, uint8_t digest[32]);

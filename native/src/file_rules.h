@@ -64,6 +64,9 @@ static const rule RULES[] = {
     {11, RULE_ADDRESS, 28, 0}, /* y */
     {11, RULE_ADDRESS, 32, 0}, /* constants */
     {11, RULE_CHOICE, 72, 2}, /* coupled */
+    {11, RULE_CHOICE, 73, 2}, /* norm */
+    {11, RULE_CHOICE, 74, 2}, /* projected */
+    {11, RULE_CHOICE, 75, 7}, /* integer_bits */
     {16, RULE_ADDRESS, 24, 0}, /* x */
     {16, RULE_ADDRESS, 28, 0}, /* y */
     {16, RULE_WIDTH, 32, 0}, /* bytes */
@@ -102,6 +105,7 @@ static const rule RULES[] = {
     {23, RULE_ADDRESS, 48, 0}, /* table */
     {23, RULE_ADDRESS, 52, 0}, /* y */
     {23, RULE_CHOICE, 56, 11}, /* y_dtype */
+    {23, RULE_CHOICE, 57, 16}, /* segments */
     {24, RULE_ADDRESS, 24, 0}, /* x */
     {24, RULE_CHOICE, 28, 11}, /* x_dtype */
     {24, RULE_ADDRESS, 36, 0}, /* b */

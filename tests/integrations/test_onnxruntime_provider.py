@@ -175,8 +175,11 @@ def test_a_weight_that_is_an_input_is_compiled_in(
     np.testing.assert_array_equal(compiled.run(None, {"image": images[:1]})[0], expected)
     gemm = next(node for node in model.graph.node if node.op_type == "Gemm").input[2]
     bias = next(numpy_helper.to_array(t) for t in model.graph.initializer if t.name == gemm)
+    fed = bias.copy()
+    np.testing.assert_array_equal(session.run(None, {"image": images[:1], gemm: fed})[0], expected)
+    fed += 1  # Another value at the same address.
     with pytest.raises(Exception, match="another value for a weight"):
-        session.run(None, {"image": images[:1], gemm: bias + 1})
+        session.run(None, {"image": images[:1], gemm: fed})
 
 
 def test_samples_calibrate(digits: Path, images: Array, tmp_path: Path) -> None:

@@ -39,10 +39,13 @@ CHOICES = {
         ("wide", "transposed", "transposed_b", "subtract", "larger", "include_pad", "last", "center"), 2
     ),
     **dict.fromkeys(("reverse", "linear_before_reset", "coupled", "peephole", "places", "largest"), 2),
+    **dict.fromkeys(("norm", "projected"), 2),
     "mode": 6,
     "form": 4,
     "gates": 5,
     "cell_bits": 16,
+    "integer_bits": 7,
+    "segments": 16,
 }
 """Fields of one byte, and how many values they have."""
 WIDTHS = (1, 2, 4, 8)
