@@ -11,6 +11,12 @@
 
 #include "npuc/file.h"
 
+#ifdef __cplusplus
+#  define NPUC_HOST_CHECK(type, size) static_assert(sizeof(type) == (size), "records have the layout of the file")
+#else
+#  define NPUC_HOST_CHECK(type, size) _Static_assert(sizeof(type) == (size), "records have the layout of the file")
+#endif
+
 #define NPUC_HOST_VERSION 1
 #define NPUC_HOST_NONE 0xFFFFFFFFu /* an operand that is left out */
 #define NPUC_HOST_OPERANDS 16 /* of a node, at most */
@@ -279,8 +285,8 @@ typedef struct npuc_host_node {
     uint32_t name; /* of the layer, in the strings */
 } npuc_host_node;
 
-_Static_assert(sizeof(npuc_host_header) == 48, "records have the layout of the file");
-_Static_assert(sizeof(npuc_host_tensor) == 64, "records have the layout of the file");
-_Static_assert(sizeof(npuc_host_node) == 24, "records have the layout of the file");
+NPUC_HOST_CHECK(npuc_host_header, 48);
+NPUC_HOST_CHECK(npuc_host_tensor, 64);
+NPUC_HOST_CHECK(npuc_host_node, 24);
 
 #endif /* NPUC_HOST_H */

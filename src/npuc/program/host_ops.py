@@ -228,6 +228,12 @@ _TOP = """\
 #include <stdint.h>
 
 #include "npuc/file.h"
+
+#ifdef __cplusplus
+#  define NPUC_HOST_CHECK(type, size) static_assert(sizeof(type) == (size), "records have the layout of the file")
+#else
+#  define NPUC_HOST_CHECK(type, size) _Static_assert(sizeof(type) == (size), "records have the layout of the file")
+#endif
 """
 
 
@@ -250,10 +256,7 @@ def host_header() -> str:
         lines += _enum(name, kinds)
     for record in _RECORDS:
         lines += [record.struct(), ""]
-    lines += [
-        f'_Static_assert(sizeof(npuc_{record.name}) == {record.size}, "records have the layout of the file");'
-        for record in _RECORDS
-    ]
+    lines += [f"NPUC_HOST_CHECK(npuc_{record.name}, {record.size});" for record in _RECORDS]
     return "\n".join([*lines, "", "#endif /* NPUC_HOST_H */"]) + "\n"
 
 
