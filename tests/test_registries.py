@@ -47,6 +47,9 @@ STATE = {
     "npuc.evaluate.plan": {"_open"},
     "npuc.files": {"_before_mapping"},
     "npuc.frontend.onnx.subgraphs": {"RULES"},  # a list: rules are tried in order, and have no names
+    "npuc.integrations.onnxruntime": {"_REPORTS", "_KEPT"},
+    "npuc.integrations.torch.session": {"_SESSIONS"},
+    "npuc.ir.subgraph_rules": {"SUBGRAPH_RULES"},  # likewise
     "npuc.plugins.loading": {"_LOADED"},
     "npuc.program.custom_kernels": {"_ALIVE"},
     "npuc.registries": {"REGISTRIES"},
