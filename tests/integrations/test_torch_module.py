@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import npuc  # noqa: E402
-from npuc.errors import FileFormatError, InputDataError, UsageError  # noqa: E402
+from npuc.errors import FileFormatError, InputDataError, OutputError, UsageError  # noqa: E402
 from npuc.program.file import load_compiled  # noqa: E402
 from npuc.runtime import Runner  # noqa: E402
 
@@ -156,7 +156,15 @@ def test_a_file_with_another_signature_is_refused(compiled: Any, tmp_path: Path)
             npuc.torch.load(tmp_path / "bad.npu")
 
 
-def test_mistakes_are_told(model: Any) -> None:
+def test_the_report_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    linear = npuc.torch.compile_module(nn.Linear(3, 2), [torch.ones(1, 3)], report=file)
+    assert json.loads(file.read_text()) == linear.report.as_json() == npuc.torch.report(linear).as_json()
+
+
+def test_mistakes_are_told(model: Any, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="there is no folder"):  # before the work
+        npuc.torch.compile_module(model, [], report=tmp_path / "no/report.json")
     with pytest.raises(UsageError, match="there is no calibration data"):
         npuc.torch.compile_module(model, [])
     with pytest.raises(UsageError, match="labels do not belong"):

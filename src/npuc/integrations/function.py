@@ -164,8 +164,7 @@ def compiled_function(
         tuple(array.dtype.name for array in expected),
         rows_vary,
     )
-    if parsed.report is True:
-        print(conversion.report)
+    conversion.report.tell(parsed.report)
     return CompiledFunction(with_signature(conversion, signature), to_tensor, parsed.device)
 
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from npuc.engine.compute_device import check_device
 from npuc.errors import UsageError
+from npuc.files import writable
 from npuc.layer_costs import REFERENCE
 from npuc.quant.config import QuantizationConfig
 from npuc.target import Target, load_target
@@ -89,6 +90,8 @@ class IntegrationOptions(BaseModel):
             raise UsageError(f"option '{field}' cannot be {values.get(field)!r}: {first['msg']}") from error
         if options.scheme is not None and options.config is not None:
             raise UsageError("a configuration states the scheme", fix="Give scheme or config, not both")
+        if isinstance(options.report, str | Path):
+            writable(options.report)
         check_device(options.torch_device, "option 'torch_device'")
         if options.ladder is not None:
             options.steps()

@@ -15,11 +15,15 @@ Reasons and levers are those of `npuc compile` and `npuc inspect`; only nodes th
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npuc.errors import UsageError
+from npuc.files import write_atomically
 from npuc.inspect.inspection import inspection_of
 from npuc.words import counted
 
@@ -81,6 +85,14 @@ class IntegrationReport:
     def rest(self) -> tuple[ReportedNode, ...]:
         """Nodes that compute, and not on the NPU."""
         return tuple(node for node in self.nodes if node.device not in ("npu", "host"))
+
+    def tell(self, wanted: bool | str | Path) -> None:
+        """What the option `report` asks for: print it on stderr, write it as JSON to a path, or neither."""
+        if wanted is True:
+            print(self, file=sys.stderr)
+        elif wanted:
+            with write_atomically(wanted) as out:
+                out.write((json.dumps(self.as_json(), indent=1) + "\n").encode())
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for JSON; `from_json` takes them back."""

@@ -19,6 +19,7 @@ import torch
 from npuc.errors import UsageError
 from npuc.integrations.options import IntegrationOptions
 from npuc.integrations.report import IntegrationReport, joined
+from npuc.integrations.torch.module import NpuModule
 from npuc.integrations.torch.session import GraphSession, sessions
 
 _GRADIENTS = "gradients are wanted, and a program of the NPU has none"
@@ -50,6 +51,8 @@ def npuc_backend(
 
 def report(model: torch.nn.Module | None = None) -> IntegrationReport:
     """What of a compiled model runs where, and why; without a model, of all that torch.compile gave to npuc."""
+    if isinstance(model, NpuModule):
+        return model.report
     return joined(session.report() for session in _sessions_of(model))
 
 

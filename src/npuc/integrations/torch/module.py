@@ -179,8 +179,7 @@ def compile_module(module: Any, data: Iterable[Any], **options: Any) -> NpuModul
         rows_vary,
     )
     model = with_signature(conversion, signature)
-    if parsed.report is True:
-        print(conversion.report)
+    conversion.report.tell(parsed.report)
     return NpuModule(model, parsed.device)
 
 

@@ -11,14 +11,13 @@ A graph whose sizes or numbers vary has a plan for each set of them; rows of a b
 from __future__ import annotations
 
 import itertools
-import json
 import logging
-import sys
 import threading
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ import torch
 
 from npuc.arrays import Array
 from npuc.errors import NpucError, UsageError
-from npuc.files import write_atomically
 from npuc.integrations.conversion import convert
 from npuc.integrations.options import IntegrationOptions
 from npuc.integrations.report import FRAMEWORK, IntegrationReport, ReportedNode, joined
@@ -401,12 +399,9 @@ class GraphSession:
 
     def _tell(self, report: IntegrationReport) -> None:
         _LOG.info("%s", report)
-        if self.options.report is True:
-            print(report, file=sys.stderr)
-        elif self.options.report:
-            values = joined([each.report() for each in sessions()]).as_json()
-            with write_atomically(self.options.report) as out:
-                out.write((json.dumps(values, indent=1) + "\n").encode())
+        if isinstance(self.options.report, str | Path):  # a file has all graphs
+            report = joined([each.report() for each in sessions()])
+        report.tell(self.options.report)
 
 
 def sessions() -> list[GraphSession]:
