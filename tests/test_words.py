@@ -12,7 +12,7 @@ import pytest
 from npuc.errors import EngineError, UsageError
 from npuc.words import counted, plural
 
-_FOREIGN = {"--force-reinstall", "--no-deps"}
+_FOREIGN = {"--external_delegate_path", "--force-reinstall", "--no-deps"}
 """Options of other programs."""
 
 
@@ -47,7 +47,7 @@ def test_every_option_that_a_message_names_exists(root: Path) -> None:
     for path in sorted((root / "src" / "npuc").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-                for option in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", node.value):
+                for option in re.findall(r"(?<![\w-])--[a-z][a-z0-9_-]*", node.value):
                     if option not in known:
                         unknown[f"{path.relative_to(root)}:{node.lineno}"] = option
     assert not unknown

@@ -1,6 +1,6 @@
 """The tensors of an interpreter, as the delegate saw them: shapes that the runtime has inferred, digests of constants.
 
-The delegate writes them to a file before it asks for a program (`npuc export litert --tensors`), one line a tensor:
+The delegate writes them to a file before it asks for a program (a hidden option of `npuc export litert`), one line a tensor:
 
     3 9 1x32x32x16 - model/conv2d/Relu
     4 9 16x3x3x16 7f83b1657ff1fc53 model/conv2d/kernel
