@@ -173,7 +173,7 @@ def report(session: Any) -> IntegrationReport:
         )
     if not path.is_file():
         raise UsageError(
-            "there is no report: the session was made of a compiled model, or nothing could be compiled",
+            "there is no report: its file cannot be written, or the session has a compiled model, or nothing could be compiled",
             fix="The log of the session (SessionOptions.log_severity_level = 1) has the reason",
         )
     return IntegrationReport.from_json(json.loads(path.read_text(encoding="utf-8")))
