@@ -567,6 +567,7 @@ def fake_quantized(x: Array, low: Any, high: Any, bits: int = 8, narrow: bool = 
         (8, False, -1.3, 2.1),
         (8, True, -2.0, 2.0),
         (4, False, -0.5, 1.0),
+        (12, False, -1.5, 3.0),
         (16, False, -3.0, 3.0),
         (8, False, 0.0, 6.0),
     ],
@@ -637,5 +638,5 @@ def test_fake_quantization_that_makes_no_sense(tmp_path: Path) -> None:
         ]
         with pytest.raises(InvalidModelError, match="its range makes no sense"):
             imported(tmp_path, nodes)
-    with pytest.raises(UnsupportedOpError, match="12 bits"):
-        imported(tmp_path, [placeholder("x", 2), node("y", "FakeQuantWithMinMaxArgs", ["x"], num_bits=12)])
+    with pytest.raises(UnsupportedOpError, match="17 bits"):
+        imported(tmp_path, [placeholder("x", 2), node("y", "FakeQuantWithMinMaxArgs", ["x"], num_bits=17)])
