@@ -86,12 +86,12 @@ class IntegrationReport:
         """Nodes that compute, and not on the NPU."""
         return tuple(node for node in self.nodes if node.device not in ("npu", "host"))
 
-    def tell(self, wanted: bool | str | Path) -> None:
+    def tell(self, option: bool | str | Path) -> None:
         """What the option `report` asks for: print it on stderr, write it as JSON to a path, or neither."""
-        if wanted is True:
+        if option is True:
             print(self, file=sys.stderr)
-        elif wanted:
-            with write_atomically(wanted) as out:
+        elif option:
+            with write_atomically(option) as out:
                 out.write((json.dumps(self.as_json(), indent=1) + "\n").encode())
 
     def as_json(self) -> dict[str, Any]:
