@@ -253,7 +253,11 @@ static int make(const litert_options *options, const litert_text *listing, const
     ++number;
     entry made;
     name_entry(&made, folder, before, key);
-    snprintf(tensors, sizeof(tensors), "%s/%s%s.tensors", folder, before, key);
+    const int length = snprintf(tensors, sizeof(tensors), "%s/%s%s.tensors", folder, before, key);
+    if (length < 0 || (size_t)length >= sizeof(tensors)) {
+        litert_add(error, "the path of the folder %s is too long", folder);
+        return 1;
+    }
     FILE *file = fopen(tensors, "wb");
     const int written = file && fwrite(listing->data, 1, listing->size, file) == listing->size;
     if (!file || fclose(file) || !written) {
