@@ -243,6 +243,7 @@ static bool work_folder(const char *cache, char path[PATH_ROOM], bool *kept, ort
     *kept = *cache != 0;
     if (*kept) {
         bool fits = snprintf(path, PATH_ROOM, "%s/.work-XXXXXX", cache) < PATH_ROOM;
+        errno = ENAMETOOLONG; /* unless one of the calls has another reason */
         if (fits && make_folders(folders) && mkdtemp(path) != NULL)
             return true;
         say(tell, user, ORT_WARNING, "npuc: the cache folder %s cannot be written (%s): the model is compiled for every session",
