@@ -1,10 +1,11 @@
-// A program without Python that runs a model with npuc's execution provider: ONNX Runtime is opened by its path, and the few
+// A program without Python that runs any model with npuc's execution provider: ONNX Runtime is opened by its path, and the few
 // functions that are needed are taken from its table by their places.
 //
-//   ort_host LIBONNXRUNTIME LIBNPUC_ORT MODEL INPUT.bin OUTPUT.bin THREADS RUNS [KEY=VALUE ...]
+//   ort_host LIBONNXRUNTIME LIBNPUC_ORT MODEL FOLDER THREADS RUNS [KEY=VALUE ...] [dimension:NAME=SIZE ...]
 //
-// INPUT.bin holds the elements of the only input, float32, of the shape that the model states. Every thread runs the model RUNS
-// times and compares each result with the first one; OUTPUT.bin gets the first output.
+// FOLDER has the elements of every input (input_0.bin) and its shape (input_0.shape, sizes with blanks between). Every thread
+// runs the model RUNS times and compares each result with the first one. The outputs of the first run are written likewise:
+// output_0.bin, output_0.shape. A KEY is an option of the provider; `dimension:NAME` fixes an axis that the model only names.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -38,16 +40,77 @@ void check(void *status) {
     std::exit(3);
 }
 
-std::vector<char> read(const char *path) {
+std::string read(const std::string &path) {
     std::ifstream file(path, std::ios::binary);
+    if (!file) {
+        std::fprintf(stderr, "there is no %s\n", path.c_str());
+        std::exit(2);
+    }
     return {std::istreambuf_iterator<char>(file), {}};
+}
+
+struct Tensor {
+    std::vector<int64_t> shape;
+    std::string bytes;
+
+    bool operator!=(const Tensor &other) const { return shape != other.shape || bytes != other.bytes; }
+};
+
+std::string path_of(const char *folder, const char *what, size_t index, const char *suffix) {
+    return std::string(folder) + "/" + what + "_" + std::to_string(index) + suffix;
+}
+
+Tensor read_tensor(const char *folder, size_t index) {
+    Tensor tensor{{}, read(path_of(folder, "input", index, ".bin"))};
+    std::istringstream sizes(read(path_of(folder, "input", index, ".shape")));
+    for (int64_t size; sizes >> size;)
+        tensor.shape.push_back(size);
+    return tensor;
+}
+
+void write_tensor(const char *folder, size_t index, const Tensor &tensor) {
+    std::ofstream(path_of(folder, "output", index, ".bin"), std::ios::binary) << tensor.bytes;
+    std::ofstream sizes(path_of(folder, "output", index, ".shape"));
+    for (int64_t size : tensor.shape)
+        sizes << size << ' ';
+}
+
+// The element type of an input of a session.
+int element_type(void *session, size_t index) {
+    void *type = nullptr, *info = nullptr;
+    int element = 0;
+    check(call(33, session, index, &type)); // SessionGetInputTypeInfo
+    check(call(55, type, &info));           // CastTypeInfoToTensorInfo: belongs to type
+    check(call(60, info, &element));        // GetTensorElementType
+    call<void>(98, type);                   // ReleaseTypeInfo
+    return element;
+}
+
+// A result, copied.
+Tensor copied(void *value) {
+    Tensor tensor;
+    void *info = nullptr;
+    size_t rank = 0, size = 0;
+    const char *data = nullptr;
+    check(call(65, value, &info)); // GetTensorTypeAndShape
+    check(call(61, info, &rank));
+    tensor.shape.resize(rank);
+    check(call(62, info, tensor.shape.data(), rank));
+    call<void>(99, info);
+    check(call(318, value, &size));
+    check(call(378, value, &data));
+    tensor.bytes.assign(data, size);
+    return tensor;
 }
 
 } // namespace
 
 int main(int count, char **words) {
-    if (count < 8)
+    if (count < 7) {
+        std::fprintf(stderr, "ort_host LIBONNXRUNTIME LIBNPUC_ORT MODEL FOLDER THREADS RUNS [KEY=VALUE ...]\n");
         return 2;
+    }
+    const char *folder = words[4];
     void *library = dlopen(words[1], RTLD_NOW);
     if (library == nullptr) {
         std::fprintf(stderr, "%s\n", dlerror());
@@ -67,72 +130,75 @@ int main(int count, char **words) {
             device = devices[i];
     if (device == nullptr)
         return 4;
+    check(call(10, &options));
     std::vector<std::string> texts;
-    for (int i = 8; i < count; i++) {
-        std::string pair = words[i];
-        texts.push_back(pair.substr(0, pair.find('=')));
-        texts.push_back(pair.substr(pair.find('=') + 1));
+    for (int i = 7; i < count; i++) {
+        const std::string pair = words[i], key = pair.substr(0, pair.find('=')), value = pair.substr(pair.find('=') + 1);
+        if (key.rfind("dimension:", 0) == 0) // AddFreeDimensionOverrideByName
+            check(call(124, options, key.c_str() + 10, static_cast<int64_t>(std::atoll(value.c_str()))));
+        else
+            texts.insert(texts.end(), {key, value});
     }
     std::vector<const char *> keys, values;
     for (size_t i = 0; i < texts.size(); i += 2) {
         keys.push_back(texts[i].c_str());
         values.push_back(texts[i + 1].c_str());
     }
-    check(call(10, &options));
+    check(call(130, options, "session.x64quantprecision", "1")); // AddSessionConfigEntry
     check(call(304, options, env, &device, size_t{1}, keys.data(), values.data(), keys.size()));
     check(call(7, env, static_cast<const char *>(words[3]), options, &session));
 
-    void *type = nullptr, *info = nullptr;
-    size_t rank = 0;
-    char *input_name = nullptr, *output_name = nullptr;
-    check(call(78, &allocator));                          // GetAllocatorWithDefaultOptions
-    check(call(36, session, size_t{0}, allocator, &input_name));  // SessionGetInputName
-    check(call(37, session, size_t{0}, allocator, &output_name)); // SessionGetOutputName
-    check(call(33, session, size_t{0}, &type));           // SessionGetInputTypeInfo
-    check(call(55, type, &info));
-    check(call(61, info, &rank));
-    std::vector<int64_t> shape(rank);
-    check(call(62, info, shape.data(), rank));
-    std::vector<char> input = read(words[4]);
-    int64_t elements = 1;
-    for (size_t i = 1; i < rank; i++)
-        elements *= shape[i];
-    if (shape[0] < 0)
-        shape[0] = static_cast<int64_t>(input.size() / 4) / elements;
-    check(call(69, 0, 0, &memory));
+    size_t input_count = 0, output_count = 0;
+    check(call(78, &allocator));               // GetAllocatorWithDefaultOptions
+    check(call(30, session, &input_count));    // SessionGetInputCount
+    check(call(31, session, &output_count));   // SessionGetOutputCount
+    check(call(69, 0, 0, &memory));            // CreateCpuMemoryInfo
+    std::vector<char *> input_names(input_count), output_names(output_count);
+    std::vector<Tensor> inputs;
+    std::vector<int> types;
+    for (size_t i = 0; i < input_count; i++) {
+        check(call(36, session, i, allocator, &input_names[i])); // SessionGetInputName
+        inputs.push_back(read_tensor(folder, i));
+        types.push_back(element_type(session, i));
+    }
+    for (size_t i = 0; i < output_count; i++)
+        check(call(37, session, i, allocator, &output_names[i])); // SessionGetOutputName
 
-    std::atomic<int> wrong{0};
-    auto run = [&](std::vector<char> *result) {
-        void *in = nullptr, *out = nullptr;
-        check(call(49, memory, static_cast<void *>(input.data()), input.size(), shape.data(), rank, 1, &in));
-        const char *names[] = {input_name}, *outputs[] = {output_name};
-        check(call(9, session, static_cast<void *>(nullptr), names, &in, size_t{1}, outputs, size_t{1}, &out));
-        size_t size = 0;
-        const char *data = nullptr;
-        check(call(318, out, &size));
-        check(call(378, out, &data));
-        result->assign(data, data + size);
-        call<void>(96, out);
-        call<void>(96, in);
+    auto run = [&] {
+        std::vector<void *> in(input_count), out(output_count);
+        for (size_t i = 0; i < input_count; i++) // CreateTensorWithDataAsOrtValue
+            check(call(49, memory, static_cast<void *>(inputs[i].bytes.data()), inputs[i].bytes.size(),
+                       inputs[i].shape.data(), inputs[i].shape.size(), types[i], &in[i]));
+        check(call(9, session, static_cast<void *>(nullptr), input_names.data(), in.data(), input_count, output_names.data(),
+                   output_count, out.data()));
+        std::vector<Tensor> results;
+        for (void *value : out) {
+            results.push_back(copied(value));
+            call<void>(96, value);
+        }
+        for (void *value : in)
+            call<void>(96, value);
+        return results;
     };
-    std::vector<char> first;
-    run(&first);
+    const std::vector<Tensor> first = run();
+    std::atomic<int> wrong{0}, done{0};
     std::vector<std::thread> threads;
-    for (int i = 0; i < std::atoi(words[6]); i++)
+    for (int i = 0; i < std::atoi(words[5]); i++)
         threads.emplace_back([&] {
-            std::vector<char> again;
-            for (int j = 0; j < std::atoi(words[7]); j++) {
-                run(&again);
-                wrong += again != first;
+            for (int j = 0; j < std::atoi(words[6]); j++, done++) {
+                const std::vector<Tensor> again = run();
+                for (size_t k = 0; k < output_count; k++)
+                    wrong += again[k] != first[k];
             }
         });
     for (std::thread &thread : threads)
         thread.join();
-    std::ofstream(words[5], std::ios::binary).write(first.data(), static_cast<std::streamsize>(first.size()));
+    for (size_t i = 0; i < output_count; i++)
+        write_tensor(folder, i, first[i]);
     call<void>(95, session);
     call<void>(100, options);
     check(call(302, env, "npuc"));
     call<void>(92, env);
-    std::printf("%d wrong\n", wrong.load());
+    std::printf("%d runs, %d wrong\n", done.load(), wrong.load());
     return wrong == 0 ? 0 : 5;
 }

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from npuc.integrations.onnxruntime import compile_request
 from npuc.program.file import load_compiled, save_compiled
 from npuc.runtime import Runner
 from npuc.target import load_target
+from support.programs.ort_host import OrtHost, assert_same, npuc_command
 
 ort = pytest.importorskip("onnxruntime", minversion="1.23")
 Array = np.ndarray[Any, Any]
@@ -573,80 +573,83 @@ def test_a_report_of_a_strange_session_is_refused(digits: Path) -> None:
         provider.report(str(digits))
 
 
-@pytest.fixture(scope="module")
-def cpp_host(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """A C++ program with ONNX Runtime and the provider, and without Python."""
-    program = tmp_path_factory.mktemp("cpp") / "ort_host"
-    source = Path(__file__).with_name("ort_host.cpp")
-    command = [
-        "g++",
-        "-std=c++17",
-        "-O1",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        source,
-        "-o",
-        program,
-        "-ldl",
-        "-pthread",
-    ]
-    subprocess.run([str(word) for word in command], check=True)
-    runtime = next((Path(ort.__file__).parent / "capi").glob("libonnxruntime.so.1*"))
-
-    def run(
-        model: Path, image: Array, folder: Path, threads: int, runs: int, *options: str, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        image.tofile(folder / "in.bin")
-        words = [program, runtime, provider.library_path(), model, folder / "in.bin", folder / "out.bin"]
-        return subprocess.run(
-            [*map(str, words), str(threads), str(runs), *options],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **environment},
-        )
-
-    return run
-
-
 def test_a_cpp_program_runs_a_compiled_model_without_python(
-    digits: Path, images: Array, cached: dict[str, str], tmp_path: Path, cpp_host: Any
+    digits: Path, images: Array, cached: dict[str, str], tmp_path: Path, cpp_host: OrtHost
 ) -> None:
-    options = [f"{name}={value}" for name, value in cached.items()]
-    done = cpp_host(digits, images[:1], tmp_path, 8, 20, *options, PATH="")
-    assert done.returncode == 0, done.stderr
-    expected = provider.session(digits, cached).run(None, {"image": images[:1]})[0]
-    np.testing.assert_array_equal(np.fromfile(tmp_path / "out.bin", np.float32), expected[0])
+    x = images[:1]
+    without = {"PATH": ""}
+    host = cpp_host.run(digits, [x], tmp_path, cached, threads=8, runs=20, environment=without)
+    assert_same(host, provider.session(digits, cached).run(None, {"image": x}))
+    assert "160 runs, 0 wrong" in host.said
 
 
-def npuc_command(folder: Path) -> Path:
-    """The command of the npuc that is tested."""
-    command = folder / "npuc"
-    command.write_text(f"#!{sys.executable}\nimport sys\nfrom npuc.cli import main\nsys.exit(main())\n")
-    command.chmod(0o755)
-    return command
+@pytest.mark.slow
+def test_eight_threads_of_a_cpp_program_lose_nothing_in_a_thousand_runs(
+    digits: Path, table: Path, images: Array, tmp_path: Path, cpp_host: OrtHost
+) -> None:
+    """Two programs with a layer of the CPU provider between them, several samples a run."""
+    path = with_middle(digits, tmp_path / "batch.onnx", "N")
+    np.savez(tmp_path / "samples.npz", image=images[:2])
+    options = {**FAST, "calibration": str(tmp_path / "samples.npz"), "cache_dir": str(tmp_path / "cache")}
+    expected = provider.session(path, options).run(None, {"image": images[:3]})
+    host = cpp_host.run(path, [images[:3]], tmp_path, options, threads=8, runs=1000, environment={"PATH": ""})
+    assert_same(host, expected)
+    assert "8000 runs, 0 wrong" in host.said
 
 
 def test_a_cpp_program_compiles_by_the_command(
-    digits: Path, table: Path, images: Array, cached: dict[str, str], tmp_path: Path, cpp_host: Any
+    digits: Path, table: Path, images: Array, cached: dict[str, str], tmp_path: Path, cpp_host: OrtHost
 ) -> None:
-    command = npuc_command(tmp_path)
-    options = ["level=0", f"calibration={table}", "cache=off", f"compiler={command}"]
-    done = cpp_host(digits, images[:1], tmp_path, 1, 1, *options)
-    assert done.returncode == 0, done.stderr
-    expected = provider.session(digits, cached).run(None, {"image": images[:1]})[0]
-    np.testing.assert_array_equal(np.fromfile(tmp_path / "out.bin", np.float32), expected[0])
-    none = cpp_host(digits, images[:1], tmp_path, 1, 1, "cache=off", f"compiler={tmp_path}/none")
-    assert none.returncode == 0 and "cannot be started" in none.stderr
+    x = images[:1]
+    options = {**FAST, "calibration": str(table), "cache": "off", "compiler": str(npuc_command(tmp_path))}
+    assert_same(
+        cpp_host.run(digits, [x], tmp_path, options), provider.session(digits, cached).run(None, {"image": x})
+    )
+    none = cpp_host.run(digits, [x], tmp_path, {"cache": "off", "compiler": f"{tmp_path}/none"})
+    assert none.status == 0 and "cannot be started" in none.said
+
+
+@pytest.mark.parametrize("victim", [pytest.param("compiler", marks=pytest.mark.slow), "program"])
+def test_a_first_compilation_of_a_cpp_program_that_is_killed_leaves_no_entry(
+    victim: str,
+    digits: Path,
+    table: Path,
+    images: Array,
+    cached: dict[str, str],
+    tmp_path: Path,
+    cpp_host: OrtHost,
+) -> None:
+    """The command dies alone, and the session goes on with the CPU provider; or the whole program dies with it."""
+    cache = tmp_path / "cache"
+    fatal = tmp_path / "fatal"
+    parent = "os.kill(os.getppid(), signal.SIGKILL); " if victim == "program" else ""
+    fatal.write_text(
+        f"#!{sys.executable}\nimport os, signal, sys\n"
+        "from npuc.cli import main\n"
+        "from npuc.integrations.onnxruntime import compile_request\n"
+        f"def killed(*args): {parent}os.kill(os.getpid(), signal.SIGKILL)\n"
+        "compile_request.sha256 = killed\n"  # after the first program is written
+        "sys.exit(main())\n"
+    )
+    fatal.chmod(0o755)
+    options = {**FAST, "calibration": str(table), "cache_dir": str(cache)}
+    first = cpp_host.run(digits, [images[:1]], tmp_path, {**options, "compiler": str(fatal)})
+    assert first.status == (0 if victim == "compiler" else -9), first.said
+    assert all(path.name.startswith(".work-") for path in cache.iterdir()), list(cache.iterdir())
+    second = cpp_host.run(
+        digits, [images[:1]], tmp_path, {**options, "compiler": str(npuc_command(tmp_path))}
+    )
+    assert_same(second, provider.session(digits, cached).run(None, {"image": images[:1]}))
+    assert any(not path.name.startswith(".work-") for path in cache.iterdir())
 
 
 @pytest.mark.slow
 def test_a_wrong_option_is_an_error_in_cpp_too(
-    digits: Path, images: Array, tmp_path: Path, cpp_host: Any
+    digits: Path, images: Array, tmp_path: Path, cpp_host: OrtHost
 ) -> None:
-    options = ["cache=off", f"compiler={npuc_command(tmp_path)}", "target=edge-5t"]
-    wrong = cpp_host(digits, images[:1], tmp_path, 1, 1, *options)
-    assert wrong.returncode == 3 and "there is no target 'edge-5t'" in wrong.stderr
+    options = {"cache": "off", "compiler": str(npuc_command(tmp_path)), "target": "edge-5t"}
+    wrong = cpp_host.run(digits, [images[:1]], tmp_path, options)
+    assert wrong.status == 3 and "there is no target 'edge-5t'" in wrong.said
 
 
 def test_a_compiled_node_that_lies_about_its_program_is_refused(tmp_path: Path) -> None:
