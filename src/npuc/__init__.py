@@ -5,6 +5,7 @@
     npuc.runtime    compiled models run: Runner, Pool, Pipeline
     npuc.lang       networks built in Python; npuc.from_torch makes one of a torch module
     npuc.target     the machines that are compiled for
+    npuc.train      training for the machine
     npuc.evaluate, npuc.profile, npuc.debug    accuracy, time, and which layer is wrong
 
 docs/index.md leads to the page of each. `import npuc` itself loads nothing: a package is there at first use.
@@ -73,7 +74,7 @@ _LAZY = (
     "arithmetic", "calib", "codegen", "compare", "datasets", "debug", "deploy", "engine", "errors", "evaluate", "export", "flow",
     "frontend", "images", "import_check", "inspect", "integrations", "ir", "keras", "kernels", "lang", "metrics", "partition",
     "plugins", "profile", "program", "quant", "runtime", "schedule", "sim", "target", "tensorflow", "tensors", "torch",
-    "transform",
+    "train", "transform",
 )  # fmt: skip
 
 

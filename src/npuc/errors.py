@@ -213,6 +213,13 @@ class EvaluationDataError(NpucError):
     code, title = "E406", "evaluation data cannot be used"
 
 
+class TrainingError(NpucError):
+    """A network cannot be trained: no parameter has a gradient, the loss is not a number, or the module has a form that
+    cannot become a network."""
+
+    code, title = "E407", "cannot be trained"
+
+
 # E5xx: the machine
 
 

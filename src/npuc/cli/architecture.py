@@ -68,6 +68,7 @@ LEVELS = (
     ArchitectureLevel("All stages in a row", ("flow",)),
     ArchitectureLevel("Around the compiler", ("debug", "doctor", "evaluate", "inspect")),
     ArchitectureLevel("Inside of frameworks", ("integrations",)),
+    ArchitectureLevel("Training", ("train",)),
     ArchitectureLevel("Entrances from frameworks", ("keras", "tensorflow", "torch")),
     ArchitectureLevel("The command line", ("cli",)),
 )
