@@ -36,12 +36,19 @@ def shared() -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the models of the shared folder that no test knows."""
+    """Name the models of the shared folder that no test knows, and count the items of vendors' documents if they ran."""
     lines = report(untested(SHARED_MODELS))
     if lines:
         terminalreporter.section("untested models")
     for line in lines:
         terminalreporter.write_line(line)
+    reports = (report for group in terminalreporter.stats.values() for report in group)
+    if any("test_compat_examples" in getattr(entry, "nodeid", "") for entry in reports):
+        from support.compat_examples import summary
+
+        terminalreporter.section("vendors' documents")
+        for line in summary():
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -284,11 +284,13 @@ def _metadata(graph: Graph, options: CompileOptions, layers: Sequence[str]) -> d
     names = {
         name: layer for layer, others in graph.origins.names_of(known).items() for name in sorted(others)
     }
+    tools = {tool: graph.names_for(tool) for tool in graph.named_tools}
     return {
         "npuc": __version__,
         "level": options.level,
         **({"preprocess": preprocess} if preprocess else {}),
         **({"names": names} if names else {}),
+        **({"tool_names": tools} if tools else {}),
     }
 
 

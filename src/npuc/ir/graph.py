@@ -33,6 +33,7 @@ _PREPROCESS = "top.preprocess"
 _ARITHMETIC = "top.arithmetic"
 _NODES, _READERS = "top.nodes", "top.readers"
 _STATES = "top.states"
+_NAMES = "top.names."
 
 
 @dataclass(frozen=True)
@@ -239,6 +240,25 @@ class Graph:
     @states.setter
     def states(self, pairs: Mapping[str, str]) -> None:
         self._set_pairs(_STATES, pairs)
+
+    def names_for(self, tool: str) -> dict[str, str]:
+        """The names that another tool has for tensors of the network, by their own; empty if none were stored."""
+        return self._pairs(f"{_NAMES}{tool}")
+
+    def set_names_for(self, tool: str, table: Mapping[str, str]) -> None:
+        """Store the names that another tool has for tensors; they travel with the network."""
+        self._set_pairs(f"{_NAMES}{tool}", table)
+
+    @property
+    def named_tools(self) -> list[str]:
+        """The tools that `names_for` has names of."""
+        return [key.removeprefix(_NAMES) for key in self.module.attributes if key.startswith(_NAMES)]
+
+    def take_names(self, source: Graph) -> None:
+        """Take over what another graph of the same network knows of its original: origins, and names of other tools."""
+        self.origins = source.origins
+        for tool in source.named_tools:
+            self.set_names_for(tool, source.names_for(tool))
 
     def _set_pairs(self, key: str, table: Mapping[str, str]) -> None:
         self.module.attributes.pop(key, None)

@@ -46,7 +46,7 @@ class IntegerValues(TypeAssignment):
         inputs = [(port.name, port.type) for port in graph.inputs]
         preprocess = {port.name: port.preprocess for port in graph.inputs if port.preprocess}
         self.graph = Graph.empty(inputs, graph.weights.copy(), preprocess)
-        self.graph.origins = graph.origins
+        self.graph.take_names(graph)
         self.graph.states = graph.states
         self._real: dict[Value, Value] = dict(zip(graph.block.args, self.graph.block.args, strict=True))
         self._integer: dict[tuple[Value, Any], Value] = {}

@@ -142,7 +142,7 @@ class _Collapse:
         ]
         preprocess = {port.name: port.preprocess for port in graph.inputs if port.preprocess}
         self.out = Collapsed(Graph.empty(ports, graph.weights, preprocess))
-        self.out.graph.origins = graph.origins
+        self.out.graph.take_names(graph)
         self.out.graph.states = graph.states
         self.out.graph.notes = list(graph.notes)
         self.graph = self.out.graph

@@ -41,7 +41,7 @@ class QdqForm:
         ports = [(port.name, _plain_type(port.value)) for port in graph.inputs]
         preprocess = {port.name: port.preprocess for port in graph.inputs if port.preprocess}
         self.graph = Graph.empty(ports, graph.weights, preprocess)
-        self.graph.origins = graph.origins
+        self.graph.take_names(graph)
         self.graph.states = graph.states
         if stated := stated_arithmetic(graph):
             self.graph.arithmetic = stated

@@ -1,0 +1,95 @@
+"""Write a vendor's console scripts and importable packages into a folder: `DIR/bin` for PATH, `DIR/python` for PYTHONPATH.
+
+Everything that is written begins with a mark. A file that has it is ours and is written again; any other file stops the whole
+installation before anything is written.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from npuc.compat.vendor import Vendor
+from npuc.errors import OutputError
+from npuc.files import make_folder, write_atomically
+
+_MARK = "# Written by 'npuc compat install'."
+_SCRIPT = """\
+#!{python}
+{mark}
+import sys
+
+from npuc.cli import main
+
+main(["compat", "run", "{vendor}", "{command}", *sys.argv[1:]])
+"""
+_MODULE = """\
+{mark}
+from npuc.compat.modules import publish
+
+publish(__name__, "{adapter}")
+"""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Where things were written."""
+
+    files: tuple[Path, ...]
+    scripts: Path | None
+    """The folder for PATH; None if the vendor has no commands."""
+    packages: Path | None
+    """The folder for PYTHONPATH; None if the vendor has no packages."""
+
+
+def install(vendor: Vendor, folder: Path | str) -> Installation:
+    """Write the scripts and packages of a vendor; nothing is put on anybody's path."""
+    root = Path(folder).absolute()
+    texts = _texts(vendor, root)
+    foreign = [path for path in texts if path.exists() and not _is_ours(path)]
+    if foreign:
+        more = f", and {len(foreign) - 1} more of its files are not, either" if len(foreign) > 1 else ""
+        raise OutputError(
+            f"is not a file of 'npuc compat install'{more}; nothing was written",
+            where=str(foreign[0]),
+            fix="Choose a new folder",
+        )
+    for path, text in texts.items():
+        make_folder(path.parent)
+        with write_atomically(path) as out:
+            out.write(text.encode())
+        if path.parent == root / "bin":
+            path.chmod(0o755)
+    return Installation(
+        tuple(texts),
+        root / "bin" if vendor.commands else None,
+        root / "python" if vendor.modules else None,
+    )
+
+
+def _texts(vendor: Vendor, root: Path) -> dict[Path, str]:
+    """The files of an installation and what is in them."""
+    texts = {
+        root / "bin" / command: _SCRIPT.format(
+            python=sys.executable, mark=_MARK, vendor=vendor.name, command=command
+        )
+        for command in vendor.commands
+    }
+    parents = {
+        ".".join(name.split(".")[:end]) for name in vendor.modules for end in range(1, name.count(".") + 1)
+    }
+    for name in sorted({*vendor.modules, *parents}):
+        adapter = vendor.modules.get(name, "")
+        place = root / "python" / Path(*name.split("."))
+        path = place / "__init__.py" if name in parents else place.with_name(f"{place.name}.py")
+        texts[path] = _MODULE.format(mark=_MARK, adapter=adapter) if adapter else f"{_MARK}\n"
+    return texts
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with open(path, "rb") as handle:
+            return _MARK.encode() in handle.read(4096)
+    except OSError:
+        return False

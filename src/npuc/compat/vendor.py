@@ -1,0 +1,26 @@
+"""What a vendor's toolchain offers under its own names, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """A toolchain that npuc stands in for. Nothing is imported before one of its commands or modules is used."""
+
+    name: str
+    """What `npuc compat` calls it; also the package below `npuc.compat`."""
+    title: str
+    """What its users call it."""
+    page: str
+    """The page of `docs/` for people who come from there."""
+    commands: Mapping[str, str] = field(default_factory=dict)
+    """Each console script, with its suffix if it has one, and the function behind it: `package.module:function`, which takes
+    the list of arguments and returns the exit status."""
+    modules: Mapping[str, str] = field(default_factory=dict)
+    """Each importable module by its dotted name, and the adapter module whose names it shows; empty for a package that only
+    holds modules."""
+    error_identifiers: Mapping[str, str] = field(default_factory=dict)
+    """The identifier that the vendor's documents give to an error, by npuc's code of it."""

@@ -1,0 +1,129 @@
+"""Runs the items of `examples.yaml`: commands in this process, programs with the vendor's packages on their path."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from npuc.cli.app import run_command
+from npuc.compare.tensors import Tolerance, compare_sets
+from npuc.compat.install import install
+from npuc.compat.registry import vendor_named
+from npuc.tensors import TensorFile
+from support.paths import SHARED, TESTS
+
+EXAMPLES = TESTS / "compat" / "examples.yaml"
+_STATES = ("run", "refused", "board")
+_KEYS = {"item", "state", "reason", "run", "python", "status", "says", "files", "tensors", "similar"}
+
+
+def load() -> dict[str, dict[str, Any]]:
+    """Vendors, with their scenarios."""
+    content: dict[str, dict[str, Any]] = yaml.safe_load(EXAMPLES.read_text(encoding="utf-8"))
+    return content
+
+
+def counts(scenarios: Mapping[str, Any]) -> Counter[str]:
+    """How many items of a vendor are in each state."""
+    return Counter(entry["state"] for scenario in scenarios.values() for entry in scenario["items"])
+
+
+def summary() -> list[str]:
+    """By document: how many items run, are refused, or need a board."""
+    lines = []
+    for vendor, scenarios in load().items():
+        by_state = counts(scenarios)
+        lines.append(
+            f"{vendor}: {sum(by_state.values())} items: {by_state['run']} run, {by_state['refused']} refused with a reason, "
+            f"{by_state['board']} need a board"
+        )
+    return lines
+
+
+def check_form(entry: Mapping[str, Any]) -> None:
+    """An item states what it is and what it must do."""
+    assert set(entry) <= _KEYS, f"{entry['item']}: {set(entry) - _KEYS}"
+    assert entry["state"] in _STATES, entry
+    executed = "run" in entry or "python" in entry
+    assert executed == (entry["state"] != "board") or entry["state"] == "refused", entry
+    if entry["state"] != "run":
+        assert entry.get("reason"), f"{entry['item']} is not run, and nothing says why"
+
+
+def run_scenario(
+    vendor: str, scenario: Mapping[str, Any], folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Run all items of a scenario in a folder that is the working directory."""
+    installed = install(vendor_named(vendor), folder / ".compat")
+    for name, source in scenario.get("files", {}).items():
+        if not (SHARED / source).exists():
+            pytest.skip(f"{source} is not here")
+        (folder / name).symlink_to(SHARED / source)
+    paths = [str(installed.packages)] if installed.packages else []
+    if "python" in scenario:
+        _program(scenario["python"], paths)
+    for entry in scenario["items"]:
+        capfd.readouterr()
+        status = 0
+        for line in _lines(entry.get("run", "")):
+            status = _command(vendor, line)
+            if status and line != _lines(entry["run"])[-1]:
+                break
+        said = ""
+        if "python" in entry:
+            done = _program(entry["python"], paths)
+            status, said = done.returncode, done.stdout + done.stderr
+        captured = capfd.readouterr()
+        _check(entry, status, captured.out + captured.err + said)
+
+
+def _lines(text: str) -> list[str]:
+    return [line for part in text.replace("\\\n", " ").splitlines() if (line := part.strip())]
+
+
+def _command(vendor: str, line: str) -> int:
+    words = shlex.split(line)
+    if words[0] == "npuc":
+        return run_command(words[1:])
+    assert words[0] in vendor_named(vendor).commands, f"{vendor} has no command {words[0]}"
+    return run_command(["compat", "run", vendor, *words])
+
+
+def _program(text: str, paths: list[str]) -> subprocess.CompletedProcess[str]:
+    """A program in a process of its own."""
+    head = f"import sys\nsys.path[:0] = {paths!r}\n"
+    return subprocess.run([sys.executable, "-c", head + text], capture_output=True, text=True, timeout=300)
+
+
+def _check(entry: Mapping[str, Any], status: int, said: str) -> None:
+    where = f"{entry['item']}:\n{said[-3000:]}"
+    if "run" in entry or "python" in entry:
+        expected = entry.get("status", 2 if entry["state"] == "refused" else 0)
+        if "python" in entry and entry["state"] == "refused":
+            expected = entry.get("status", 1)
+        assert status == expected, f"exit status {status}, not {expected}, of {where}"
+        if entry["state"] == "run" or "run" in entry:
+            assert "Traceback" not in said, where
+    if "says" in entry:
+        assert re.search(entry["says"], said), f"nothing like {entry['says']!r} in {where}"
+    for name in entry.get("files", ()):
+        assert Path(name).is_file() and Path(name).stat().st_size, f"{name} is missing after {where}"
+    for name, tensors in entry.get("tensors", {}).items():
+        assert set(tensors) <= set(TensorFile(name)), f"{name} has {list(TensorFile(name))}, {where}"
+        assert all(np.isfinite(TensorFile(name)[tensor]).all() for tensor in tensors)
+    if "similar" in entry:
+        ours, reference, tolerance = entry["similar"]
+        bar = Tolerance.parse(tolerance)
+        figures = compare_sets(TensorFile(ours), TensorFile(reference))
+        failed = [figure for figure in figures if not figure.passes(bar)]
+        assert figures and not failed, f"{[f.name for f in failed][:5]} of {where}"
