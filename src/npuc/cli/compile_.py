@@ -358,7 +358,7 @@ def _subgraphs(done: Compilation) -> list[dict[str, Any]]:
             schedule_decisions = parts[subgraph.name].scheduled.schedule_decisions
             entry |= {
                 "groups": len(schedule_decisions.decisions.groups),
-                "tiles": sum(group.tiles for group in schedule_decisions.decisions.groups),
+                "tiles": sum(group.tile_count for group in schedule_decisions.decisions.groups),
                 "cores": schedule_decisions.cores,
                 "choices": asdict(schedule_decisions.choices),
                 "cached": parts[subgraph.name].cached,

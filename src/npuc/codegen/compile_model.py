@@ -313,7 +313,7 @@ def _schedule(parts: Sequence[NpuPart], subgraphs: Sequence[Any], target: Target
     for part in parts:
         done = part.schedule
         limits = bounds(part.network, target, len(done.cores))
-        groups = [[at + group.first, at + group.last, group.tiles] for group in done.groups]
+        groups = [[at + group.first, at + group.last, group.tile_count] for group in done.groups]
         ends = by_name[part.name].inputs, by_name[part.name].outputs
         notes = layer_notes(part.network, at, *ends)
         at += len(part.network.layers)

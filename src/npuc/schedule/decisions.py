@@ -17,6 +17,7 @@ class Group:
     last: int
     """The layer behind the last one."""
     tiles: int = 1
+    """Tiles of rows."""
     resident_weights: bool = True
     """Constants are loaded once for all tiles, or once for each."""
     moved: bool = False
@@ -27,11 +28,28 @@ class Group:
     """Its tiles are not shared out among cores."""
     by_inputs: bool = False
     """One layer that is cut by its input channels, whose parts add up."""
+    column_tiles: int = 1
+    """Each tile of rows is cut into so many of columns: only where a user states it."""
+    channel_tiles: int = 1
+    """And into so many of output channels."""
+
+    @property
+    def has_regions(self) -> bool:
+        """Whether its tiles are some columns or some channels of their rows."""
+        return self.column_tiles * self.channel_tiles > 1
+
+    @property
+    def tile_count(self) -> int:
+        """Tiles of all three axes."""
+        return self.tiles * self.column_tiles * self.channel_tiles
 
     def describe(self, names: list[str]) -> dict[str, Any]:
         """As a schedule file states it."""
         entry: dict[str, Any] = {"layers": names[self.first : self.last], "tiles": self.tiles}
-        if self.tiles > 1:
+        for name in ("column_tiles", "channel_tiles"):
+            if getattr(self, name) > 1:
+                entry[name] = getattr(self, name)
+        if self.tile_count > 1:
             entry["resident_weights"] = self.resident_weights
         for name in ("moved", "by_channels", "alone", "by_inputs"):
             if getattr(self, name):

@@ -181,6 +181,8 @@ class Grouping(Tiles):
 
     def _pinned_cost(self, group: Group, into: bool, out: bool) -> float:
         """The cost of a group as it is; infinite if it does not fit."""
+        if group.has_regions:  # from DRAM to DRAM; what it costs is the same for every way through the layers
+            return inf if into or out else 0.0
         if group.moved:
             return inf if into or out else self.moved_cost(group.first)
         if group.tiles == 1:

@@ -11,7 +11,7 @@ compares, and answers what the scheduler asks. A code generator for another inst
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
@@ -22,6 +22,25 @@ from npuc.schedule.constants import NO_CONSTANTS, Constants
 
 Rows = tuple[int, int]
 """A range of rows, the end excluded."""
+
+
+class NotCut(Exception):
+    """A layer cannot be cut into tiles of columns or channels; the text says why, after its name."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Some columns and channels of a tensor, in all of its rows."""
+
+    columns: Rows
+    channels: Rows
+
+    def union(self, other: Region) -> Region:
+        """The least region that holds both."""
+        (a, b), (c, d) = self.columns, other.columns
+        (e, f), (g, h) = self.channels, other.channels
+        return Region((min(a, c), max(b, d)), (min(e, g), max(f, h)))
+
 
 BLOCK = 64
 """Bytes that tensors and blocks of constants are aligned to, in local memory and in DRAM."""
@@ -84,6 +103,32 @@ class Tensor:
         return self.shape[0] * self.shape[2] if self.channels_last else prod(self.shape[:-1])
 
     @cached_property
+    def columns(self) -> int:
+        """The width of images; a row of any other tensor is one column."""
+        return self.shape[3] if self.channels_last else 1
+
+    @cached_property
+    def channels(self) -> int:
+        """How many elements lie one after the other: the channels of images, the last axis of any other tensor."""
+        return (self.shape[1] if self.channels_last else self.shape[-1]) if self.shape else 1
+
+    @property
+    def region(self) -> Region:
+        """All columns and channels."""
+        return Region((0, self.columns), (0, self.channels))
+
+    def part(self, region: Region) -> Tensor:
+        """A tensor of some columns and channels of its own."""
+        if region == self.region:
+            return self
+        (a, b), (c, d) = region.columns, region.channels
+        name = f"{self.name}[columns {a}:{b}, channels {c}:{d}]"
+        shape = (
+            (self.shape[0], d - c, self.shape[2], b - a) if self.channels_last else (*self.shape[:-1], d - c)
+        )
+        return replace(self, name=name, shape=shape)
+
+    @cached_property
     def size(self) -> int:
         """Bytes."""
         return prod(self.shape) * self.itemsize
@@ -129,6 +174,9 @@ class Tile:
     """For each operand, the rows that its memory begins and ends with."""
     output: Rows
     """The rows that the memory of the result begins and ends with; `rows` lies inside."""
+    columns: Rows | None = None
+    """Of a tile of some columns, which they are; the memory of operands and result then has what the tile needs, and no
+    columns or channels beside."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +215,18 @@ class LayerOp:
     def scratch(self, rows: Rows) -> int:
         """Bytes of scratch memory for some rows."""
         return 0
+
+    def operand_regions(self, region: Region) -> tuple[Region, ...]:
+        """The columns and channels of each operand that some of the result need; `NotCut` if it cannot be cut so."""
+        raise NotCut("is of a kind that is not cut by columns or channels")
+
+    def part(self, region: Region) -> LayerOp:
+        """The same computation of some columns and channels, on parts of its operands; asked after `operand_regions`."""
+        raise NotImplementedError
+
+    def constant_channels(self, channels: Rows) -> Rows:
+        """What to ask `constants` for, to get those of a part of some channels: as a rule all tiles need the same."""
+        return 0, 0
 
 
 @dataclass(frozen=True)
@@ -236,7 +296,9 @@ __all__ = [
     "InstructionTemplate",
     "Layer",
     "LayerOp",
+    "NotCut",
     "Place",
+    "Region",
     "Rows",
     "Tensor",
     "Tile",

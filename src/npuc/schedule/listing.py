@@ -121,7 +121,9 @@ def _lines(schedule: Schedule) -> Iterator[str]:
         flags += ["resident_weights"] if group.resident_weights else []
         stays = number < len(decisions.resident) and decisions.resident[number]
         flags += ["resident_results"] if stays else []
-        words = "".join(f" {flag}" for flag in flags)
+        axes = ("column_tiles", "channel_tiles")
+        counts = "".join(f" {axis}={getattr(group, axis)}" for axis in axes if getattr(group, axis) > 1)
+        words = counts + "".join(f" {flag}" for flag in flags)
         yield f"group {number} layers={group.first}:{group.last} tiles={group.tiles}{words}"
     for number, core in enumerate(schedule.cores):
         yield f"core {number}"
@@ -177,7 +179,8 @@ def _tile(tile: Tile | None) -> str:
     if tile is None:
         return ""
     inputs = ",".join(map(_rows, tile.inputs))
-    return f" rows={_rows(tile.rows)} channels={_rows(tile.channels)} inputs={inputs} output={_rows(tile.output)}"
+    columns = "" if tile.columns is None else f" columns={_rows(tile.columns)}"
+    return f" rows={_rows(tile.rows)}{columns} channels={_rows(tile.channels)} inputs={inputs} output={_rows(tile.output)}"
 
 
 def _block(block: Block | None) -> str:
@@ -453,7 +456,8 @@ class _Reader:
         _expect(words.plain.pop(0), self.groups)
         first, last = words.take("layers", _range)
         flags = {name: words.flag(name) for name in (*_FLAGS, "resident_weights")}
-        self.groups.append(Group(first, last, words.take("tiles", _int), **flags))
+        axes: dict[str, Any] = {name: words.take(name, _int, 1) for name in ("column_tiles", "channel_tiles")}
+        self.groups.append(Group(first, last, words.take("tiles", _int), **flags, **axes))
         self.resident.append(words.flag("resident_results"))
 
     def _core(self, words: _Words) -> None:
@@ -497,7 +501,9 @@ class _Reader:
         if "rows" in words.named:
             rows, channels, output = (words.take(name, _range) for name in ("rows", "channels", "output"))
             inputs = words.take("inputs", str)
-            tile = Tile(rows, channels, tuple(map(_range, inputs.split(","))) if inputs else (), output)
+            ranges = tuple(map(_range, inputs.split(","))) if inputs else ()
+            columns = words.take("columns", _range) if "columns" in words.named else None
+            tile = Tile(rows, channels, ranges, output, columns)
         operands = {slot: _int(words.named.pop(slot)) for slot in list(words.named)}
         _check(operands.values(), self.cores[-1][0], "buffer")
         self.operands = operands

@@ -12,7 +12,7 @@ from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
 from npuc.program.instructions import Conv
 from npuc.schedule.compression import StoredConstants
 from npuc.schedule.constants import Constants
-from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Rows, Tensor, Tile
+from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Region, Rows, Tensor, Tile
 from npuc.schedule.matrices import batches_of_matrices
 from npuc.schedule.rules import NotHere, find_rule
 from npuc.schedule.rules.common import DTYPES
@@ -161,6 +161,18 @@ class WithTableOp(LayerOp):
     def constant_size(self, channels: Rows) -> int:
         """Bytes of them."""
         return self.computed.constant_size(channels) + self.table.size
+
+    def operand_regions(self, region: Region) -> tuple[Region, ...]:
+        """As without the table."""
+        return self.computed.operand_regions(region)
+
+    def part(self, region: Region) -> WithTableOp:
+        """The part of the layer, with the same table."""
+        return replace(self, computed=self.computed.part(region), y=self.y.part(region))
+
+    def constant_channels(self, channels: Rows) -> Rows:
+        """As without the table."""
+        return self.computed.constant_channels(channels)
 
     def templates(self, tile: Tile) -> list[InstructionTemplate]:
         """Those of the layer, with the table in each convolution."""

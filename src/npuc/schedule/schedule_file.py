@@ -38,12 +38,16 @@ from npuc.plain_yaml import load_yaml
 from npuc.schedule.cost import Costs
 from npuc.schedule.decisions import Decisions, Group, Placing, PrefetchPolicy, ScheduleDecisions
 from npuc.schedule.grouping import Grouping
+from npuc.schedule.layers import NotCut
 from npuc.schedule.network import Network
 from npuc.schedule.pins import Pins
+from npuc.schedule.regions import region_memory
 from npuc.schedule.tiler import Choices, Tiler
 from npuc.target import Target
 
 _MAX_BYTES = 16 << 20
+_MOST_TILES = 1 << 14
+"""Of a group that is cut by columns or channels: each is at least an instruction."""
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -63,6 +67,10 @@ class GroupEntry(BaseModel):
     """A layer whose output channels are shared out among cores."""
     alone: bool = False
     """Its tiles are not shared out among cores."""
+    column_tiles: PositiveInt = 1
+    """Each tile of rows is cut into so many of columns."""
+    channel_tiles: PositiveInt = 1
+    """And into so many of output channels."""
     by_inputs: bool = False
     """A fully connected layer that is cut by its input channels, whose parts add up."""
     resident_results: bool | None = None
@@ -245,7 +253,7 @@ def resolve(
                 fix="Only a single fully connected layer of one row can, with sums of 32 bits",
             )
         _check_fit(grouping, group, group_entry, target.name)
-        if group_entry.tiles == 1:
+        if group.tile_count == 1:
             # Several layers of one tile are layers that run whole and keep what is between them.
             cuts.update(dict.fromkeys(range(first + 1, last), True))
             groups.update({at: replace(group, first=at, last=at + 1) for at in range(first, last)})
@@ -253,6 +261,7 @@ def resolve(
             groups[first] = group
         if group_entry.resident_results is not None and last < len(names):
             cuts[last] = group_entry.resident_results
+    cuts.update(_cuts_at_regions(list(groups.values()), cuts, names))
     halo = inf if entry.max_halo is None else entry.max_halo
     pins = Pins(tuple(groups[at] for at in sorted(groups)), cuts, halo)
     count = entry.cores
@@ -279,6 +288,22 @@ def resolve(
     if pins != Pins():
         search_options["pins"] = pins
     return Wanted(search_options)
+
+
+def _cuts_at_regions(
+    groups: Sequence[Group], cuts: Mapping[int, bool], names: Sequence[str]
+) -> dict[int, bool]:
+    """Operands of groups that are cut by columns or channels come from DRAM, and their results go there."""
+    at_regions = {cut for group in groups if group.has_regions for cut in (group.first, group.last)}
+    inside = sorted(cut for cut in at_regions if 0 < cut < len(names))
+    for cut in inside:
+        if cuts.get(cut):
+            raise ScheduleError(
+                f"what '{names[cut - 1]}' and the layers before it leave cannot stay in local memory: tiles of columns or "
+                "channels take their operands from DRAM, and leave their results there",
+                fix="Write resident_results: false, or leave it out",
+            )
+    return dict.fromkeys(inside, False)
 
 
 def describe(schedule_decisions: Mapping[str, tuple[ScheduleDecisions, Sequence[str]]], target: str) -> str:
@@ -349,6 +374,9 @@ def _check_fit(grouping: Grouping, group: Group, group_entry: GroupEntry, target
                 "only a single layer that copies elements can be moved", where=_words(group_entry)
             )
         return
+    if group.has_regions:
+        _check_regions(grouping, group, group_entry, target)
+        return
     if group.tiles == 1:
         for at in range(group.first, group.last):
             need = grouping.whole_memory(at, False, False)
@@ -373,6 +401,26 @@ def _check_fit(grouping: Grouping, group: Group, group_entry: GroupEntry, target
     )
     lever = "Use more tiles" + (", or resident_weights: false" if group.resident_weights else "")
     _check_bytes(need, grouping, group_entry, target, f"a tile of {group.tiles}", lever)
+
+
+def _check_regions(grouping: Grouping, group: Group, group_entry: GroupEntry, target: str) -> None:
+    """The same for tiles of columns and channels."""
+    if group.by_channels or group.by_inputs:
+        raise ScheduleError(
+            "by_channels and by_inputs go without column_tiles and channel_tiles", where=_words(group_entry)
+        )
+    axes = (group.tiles, "rows"), (group.column_tiles, "columns"), (group.channel_tiles, "channels")
+    what = " x ".join(f"{count} of {axis}" for count, axis in axes if count > 1)
+    if group.tile_count > _MOST_TILES:
+        raise ScheduleError(f"it would have more than {_MOST_TILES} tiles", where=_words(group_entry))
+    try:
+        need = region_memory(grouping, group)
+    except NotCut as error:
+        raise ScheduleError(
+            f"it cannot be cut into tiles, {what}: {error}", where=_words(group_entry)
+        ) from error
+    lever = "Use more tiles" + (", or resident_weights: false" if group.resident_weights else "")
+    _check_bytes(need, grouping, group_entry, target, f"a tile ({what})", lever)
 
 
 def _check_bytes(

@@ -134,7 +134,7 @@ def _scheduled(
     )  # fmt: skip
     for group in groups:
         names = [layer.name for layer in network.layers[group.first : group.last]]
-        _LOG.debug("group of %d tiles: %s", group.tiles, ", ".join(names))
+        _LOG.debug("group of %d tiles: %s", group.tile_count, ", ".join(names))
     if options.cache is not None:
         options.cache.write(key, done.schedule_decisions)
         options.cache.add_candidates(target, candidates)

@@ -14,6 +14,7 @@ from npuc.schedule.decisions import Decisions, Group
 from npuc.schedule.grouping import Grouping
 from npuc.schedule.layers import BLOCK, InstructionTemplate, Layer, Rows, Tensor, Tile
 from npuc.schedule.moves import Block, copies_of, moves
+from npuc.schedule.regions import Operand, TileLayer, region_tile, span_of
 from npuc.schedule.tiler import Tiler
 
 _LOAD_PARTS = 8
@@ -175,12 +176,12 @@ class _Builder:
         return self.work
 
     def _is_shared_out(self, group: Group) -> bool:
-        return self.cores > 1 and group.tiles > 1 and not group.alone
+        return self.cores > 1 and group.tile_count > 1 and not group.alone
 
     def _on_one(self, number: int, group: Group) -> None:
         if group.moved:
             self._moved(group.first)
-        elif group.tiles == 1:
+        elif group.tile_count == 1:
             for index in range(group.first, group.last):
                 self._whole(index)
         else:
@@ -188,7 +189,7 @@ class _Builder:
 
     def _ahead(self, group: Group) -> dict[tuple[int, Rows], Buffer | None]:
         """Constants that all cores need can come before the barrier."""
-        if not self._is_shared_out(group):
+        if not self._is_shared_out(group) or group.has_regions:
             return {}
         return {
             (index, channels): self._constants(index, channels, multicast=True)
@@ -442,6 +443,9 @@ class _Builder:
     # Tiles
 
     def _tiled(self, number: int, group: Group, ahead: dict[tuple[int, Rows], Buffer | None]) -> None:
+        if group.has_regions:
+            self._regions(group)
+            return
         layers = self.network.layers
         resident_out = number < len(self.decisions.resident) and self.decisions.resident[number]
         constants: dict[tuple[int, Rows], Buffer | None] = dict(ahead)
@@ -453,10 +457,7 @@ class _Builder:
                 if crosses and resident_out and not self.grouping.is_spilled(tensor, group.last):
                     kept[tensor] = self.work.buffer(tensor.name, tensor.size, (0, tensor.rows))
                     done[tensor] = 0
-        share = range(group.tiles)
-        if self._is_shared_out(group):
-            share = range(group.tiles * self.core // self.cores, group.tiles * (self.core + 1) // self.cores)
-        for tile in share:
+        for tile in self._share_of(group):
             self.tile_number = tile
             rows = self.grouping.tile_rows(group.first, group.last, group.tiles, tile)
             assert rows is not None
@@ -493,6 +494,89 @@ class _Builder:
                     self._store(index, y, buffer, own)
         self.tile_number = 0
         self.whole.update(kept)
+
+    def _share_of(self, group: Group) -> range:
+        """The tiles of a group that this core computes."""
+        count = group.tile_count
+        if not self._is_shared_out(group):
+            return range(count)
+        return range(count * self.core // self.cores, count * (self.core + 1) // self.cores)
+
+    def _regions(self, group: Group) -> None:
+        """Tiles of some columns and channels, from DRAM to DRAM (`regions.py`)."""
+        constants: dict[tuple[int, Rows], Buffer | None] = {}
+        loaded: dict[Operand, Buffer] = {}
+        for tile in self._share_of(group):
+            self.tile_number = tile
+            cut = region_tile(self.grouping, group, tile)
+            computed: dict[Tensor, Buffer] = {}
+            operands_before, loaded = loaded, {}
+            for index, entry in enumerate(cut, group.first):
+                slots: dict[str, Buffer] = {}
+                for position, operand in enumerate(entry.operands):
+                    buffer = (
+                        computed.get(operand.tensor) or loaded.get(operand) or operands_before.get(operand)
+                    )
+                    if buffer is None:
+                        buffer = self._load_part(index, operand)
+                    if operand.tensor not in computed:
+                        loaded[operand] = buffer
+                    slots[f"in{position}"] = buffer
+                slots["out0"] = computed[entry.result.tensor] = self._part_buffer(entry.result)
+                scratch = self._scratch(entry.layer, entry.result.rows)
+                if scratch is not None:
+                    slots["scratch"] = scratch
+                for channels, whole_channels in entry.constant_cuts(self.tiler.channel_cuts(entry.layer)):
+                    key = (index, whole_channels)
+                    if not group.resident_weights or key not in constants:
+                        constants[key] = self._constants(index, whole_channels)
+                    block = constants[key]
+                    self._part(index, entry, channels, slots if block is None else {**slots, "const": block})
+                if entry.leaves is not None:
+                    self._store_part(index, entry.leaves, entry.result, slots["out0"])
+        self.tile_number = 0
+
+    def _part_buffer(self, part: Operand) -> Buffer:
+        """A part of a tensor in local memory. It has no rows of its own: a row of it is no row of the tensor."""
+        tensor = part.tensor.part(part.region)
+        return self.work.buffer(f"{tensor.name}[{part.rows[0]}:{part.rows[1]}]", part.size)
+
+    def _load_part(self, index: int, part: Operand) -> Buffer:
+        buffer, span, step = self._part_buffer(part), span_of(part, part), len(self.work.steps)
+        ready = self.work.stored.get(part.tensor, 0)
+        self.work.loads.append(
+            Load(
+                index, buffer, 0, part.size, part.tensor, span.at, step, ready, block=span.block, tile_number=self.tile_number
+            )
+        )  # fmt: skip
+        self._spill(part.tensor, step)
+        return buffer
+
+    def _store_part(self, index: int, leaves: Operand, held: Operand, buffer: Buffer) -> None:
+        span, step = span_of(leaves, held), len(self.work.steps)
+        self.work.steps.append(
+            Store(
+                index, buffer, span.offset, span.size, leaves.tensor, span.at, span.block, tile_number=self.tile_number
+            )
+        )  # fmt: skip
+        buffer.touch(step)
+        self.work.stored[leaves.tensor] = step + 1
+        self._spill(leaves.tensor, step)
+
+    def _part(self, index: int, entry: TileLayer, channels: Rows, slots: dict[str, Buffer]) -> None:
+        """The instructions of a part of a layer; the tile is noted in rows, columns and channels of the whole layer."""
+        rows, inputs, region = (
+            entry.result.rows,
+            tuple(operand.rows for operand in entry.operands),
+            entry.result.region,
+        )
+        templates = tuple(entry.layer.templates(Tile(rows, channels, inputs, rows)))
+        first = region.channels[0]
+        tile = Tile(rows, (first + channels[0], first + channels[1]), inputs, rows, region.columns)
+        step = len(self.work.steps)
+        self.work.steps.append(Compute(index, templates, slots, tile, self.tile_number))
+        for buffer in slots.values():
+            buffer.touch(step)
 
     def _own_rows(self, tensor: Tensor, group: Group, tile: int) -> Rows | None:
         """The rows of a result of a group that a tile is to store."""

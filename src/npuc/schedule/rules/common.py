@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -17,7 +17,7 @@ from npuc.ir import Graph
 from npuc.ir import dtype_of as ir_dtype_of
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.program.instruction import Address
-from npuc.program.instructions import Copy, Result, Second, Source, Stage
+from npuc.program.instructions import Copy, Result, Second, Source, Stage, Window
 from npuc.schedule.constants import NO_CONSTANTS, Constants
 from npuc.schedule.layers import InstructionTemplate, Place, Rows, Tensor
 
@@ -170,6 +170,18 @@ def _requantization(op: Any, parameters: Mapping[str, Array]) -> Requantization:
     return Requantization(
         op.kind, Constants(parameters), op.to.dtype.carrier.name, op.to.zero_point, op.lo, op.hi
     )
+
+
+def window_columns(window: Window, columns: Rows, size: int) -> Rows:
+    """The columns of an operand of `size` columns that some columns of a convolution or pool look at."""
+    kernel, stride, dilation, pad = window.kernel[1], window.stride[1], window.dilation[1], window.pad[1]
+    return window_rows(columns, size, kernel, stride, dilation, pad)
+
+
+def window_from(window: Window, columns: Rows, operand: Rows) -> Window:
+    """The window of some columns, whose operand begins with a column of the whole."""
+    top, left = window.pad
+    return replace(window, pad=(top, left + operand[0] - columns[0] * window.stride[1]))
 
 
 def window_rows(rows: Rows, size: int, kernel: int, stride: int, dilation: int, pad: int) -> Rows:

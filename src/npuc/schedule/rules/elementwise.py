@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -31,7 +31,17 @@ from npuc.program.instructions import (
     Window,
 )
 from npuc.schedule.constants import Constants
-from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Rows, Tensor, Tile
+from npuc.schedule.layers import (
+    InstructionTemplate,
+    Layer,
+    LayerOp,
+    NotCut,
+    Place,
+    Region,
+    Rows,
+    Tensor,
+    Tile,
+)
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     DTYPES,
@@ -48,6 +58,8 @@ from npuc.schedule.rules.common import (
     result,
     second,
     source,
+    window_columns,
+    window_from,
     window_rows,
 )
 
@@ -106,6 +118,19 @@ class BinaryOp(LayerOp):
     def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
         """The same rows, or all of an operand that is broadcast."""
         return tuple(rows if _moves(tensor, self.y) else (0, tensor.rows) for tensor in self.inputs)
+
+    def operand_regions(self, region: Region) -> tuple[Region, ...]:
+        """The same columns and channels, or all of an operand that is broadcast along them."""
+        regions = {slot: _broadcast_region(tensor, self.y, region) for slot, tensor in self.operands}
+        for slot, tensor in self.operands:
+            if slot in self.constant_operands and regions[slot] != tensor.region:
+                raise NotCut("has a constant operand that differs along the axis of the tiles")
+        return tuple(regions[slot] for slot, _ in self.operands if slot not in self.constant_operands)
+
+    def part(self, region: Region) -> BinaryOp:
+        """On parts of those operands that are not broadcast."""
+        a, b = (tensor.part(_broadcast_region(tensor, self.y, region)) for tensor in (self.a, self.b))
+        return replace(self, a=a, b=b, y=self.y.part(region))
 
     def templates(self, tile: Tile) -> list[InstructionTemplate]:
         """One instruction."""
@@ -287,6 +312,17 @@ def _repeats(operand: Tensor, y: Tensor) -> bool:
     )
 
 
+def _broadcast_region(operand: Tensor, y: Tensor, region: Region) -> Region:
+    """The columns and channels of an operand that some of the result need."""
+    if operand.size == operand.itemsize:
+        return operand.region
+    if len(operand.shape) != len(y.shape) or operand.channels_last != y.channels_last:
+        raise NotCut(f"has an operand '{operand.name}' of another rank")
+    columns = region.columns if operand.columns == y.columns else (0, 1)
+    channels = region.channels if operand.channels == y.channels else (0, 1)
+    return Region(columns, channels)
+
+
 def _two(operand: Tensor, y: Tensor) -> list[int]:
     """The strides of an operand along rows and elements of a row."""
     inner = 1 if operand.shape and operand.shape[-1] > 1 else 0
@@ -349,6 +385,16 @@ class UnaryOp(LayerOp):
     def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
         """The same rows."""
         return (rows,)
+
+    def operand_regions(self, region: Region) -> tuple[Region, ...]:
+        """The same columns and channels."""
+        if self.x.shape != self.y.shape:
+            raise NotCut("reads its operand under another shape")
+        return (region,)
+
+    def part(self, region: Region) -> UnaryOp:
+        """On a part of its operand."""
+        return replace(self, x=self.x.part(region), y=self.y.part(region))
 
     def templates(self, tile: Tile) -> list[InstructionTemplate]:
         """One instruction."""
@@ -421,6 +467,12 @@ class ChannelTableOp(TableOp):
         """Of ranks 3 and 5 a row has a channel of its own."""
         rank = len(self.x.shape)
         return super().by_rows and rank != 3 and rank < 5
+
+    def operand_regions(self, region: Region) -> tuple[Region, ...]:
+        """The same columns of all channels."""
+        if region.channels != self.y.region.channels:
+            raise NotCut("has a table for each channel")
+        return super().operand_regions(region)
 
     def instruction(self, x: Source, y: Result, places: Mapping[str, int], elements: int) -> Table:
         """The instruction of a tile."""
@@ -544,6 +596,16 @@ class PoolOp(LayerOp):
             rows, self.x.shape[2], window.kernel[0], window.stride[0], window.dilation[0], window.pad[0]
         )
 
+    def operand_regions(self, region: Region) -> tuple[Region, ...]:
+        """The columns that the windows cover, of the same channels."""
+        return (Region(window_columns(self.window, region.columns, self.x.columns), region.channels),)
+
+    def part(self, region: Region) -> PoolOp:
+        """With padding only where the image ends."""
+        (operand,) = self.operand_regions(region)
+        window = window_from(self.window, region.columns, operand.columns)
+        return replace(self, x=self.x.part(operand), y=self.y.part(region), window=window)
+
     def templates(self, tile: Tile) -> list[InstructionTemplate]:
         """An instruction for every run of whole images, and for the rows before and behind."""
         return [self._template(tile, *part) for part in images_of(tile.rows, self.y.shape[2])]
@@ -591,6 +653,12 @@ class AvgPoolOp(PoolOp):
     def by_rows(self) -> bool:
         """With padding that counts, what is padding depends on where the image ends."""
         return super().by_rows and not (self.count_include_pad and self.padded)
+
+    def operand_regions(self, region: Region) -> tuple[Region, ...]:
+        """As of any pool, with the same exception."""
+        if self.count_include_pad and self.padded and region.columns != self.y.region.columns:
+            raise NotCut("counts its padding, and what is padding depends on where the image ends")
+        return super().operand_regions(region)
 
     def instruction(self, x: Source, sizes: Sizes, window: Window, y: Result) -> AvgPool:
         """The instruction of some rows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -14,7 +14,18 @@ from npuc.ir import Graph, npu
 from npuc.ir.dtypes import quant_of
 from npuc.program.instructions import Sizes, Window
 from npuc.schedule.constants import Constants
-from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Rows, Tensor, Tile, aligned
+from npuc.schedule.layers import (
+    InstructionTemplate,
+    Layer,
+    LayerOp,
+    NotCut,
+    Place,
+    Region,
+    Rows,
+    Tensor,
+    Tile,
+    aligned,
+)
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     batch_rows,
@@ -46,6 +57,10 @@ class WeightedOp(LayerOp):
         """Bytes of them."""
         return self.weights.places(channels)[1]
 
+    def constant_channels(self, channels: Rows) -> Rows:
+        """Each output channel has weights of its own."""
+        return channels
+
 
 @dataclass(frozen=True)
 class ConvOp(WeightedOp):
@@ -66,14 +81,49 @@ class ConvOp(WeightedOp):
 
     def _image_rows(self, rows: Rows) -> Rows:
         """The same for one image."""
-        height, window = self.x.shape[2], self.window
-        kernel, stride, dilation, pad = window.kernel[0], window.stride[0], window.dilation[0], window.pad[0]
+        return self._covered(rows, 0)
+
+    def _covered(self, span: Rows, axis: int) -> Rows:
+        """The rows (axis 0) or columns (axis 1) of one image that some of the result need."""
+        size, window = self.x.shape[2 + axis], self.window
+        kernel, stride, dilation, pad = (
+            numbers[axis] for numbers in (window.kernel, window.stride, window.dilation, window.pad)
+        )
         if not self.transposed:
-            return window_rows(rows, height, kernel, stride, dilation, pad)
-        low = max(ceil_div(rows[0] + pad - (kernel - 1) * dilation, stride), 0)
-        high = min((rows[1] - 1 + pad) // stride + 1, height)
-        low, high = min(low, height - 1), max(high, 1)
+            return window_rows(span, size, kernel, stride, dilation, pad)
+        low = max(ceil_div(span[0] + pad - (kernel - 1) * dilation, stride), 0)
+        high = min((span[1] - 1 + pad) // stride + 1, size)
+        low, high = min(low, size - 1), max(high, 1)
         return low, max(high, low + 1)
+
+    def operand_regions(self, region: Region) -> tuple[Region, ...]:
+        """The columns that the windows cover, of all channels or of those of some groups."""
+        columns = self._covered(region.columns, 1)
+        if self.groups == 1:
+            return (Region(columns, (0, self.x.channels)),)
+        outputs, inputs = self.y.channels // self.groups, self.x.channels // self.groups
+        c0, c1 = region.channels
+        if c0 % outputs or c1 % outputs:
+            raise NotCut(f"has groups of {outputs} output channels, and a tile would begin inside of one")
+        return (Region(columns, (c0 // outputs * inputs, c1 // outputs * inputs)),)
+
+    def part(self, region: Region) -> ConvOp:
+        """With the weights of its channels, and padding only where the image ends."""
+        (operand,) = self.operand_regions(region)
+        top, left = self.window.pad
+        first, stride = region.columns[0], self.window.stride[1]
+        left += (
+            first - operand.columns[0] * stride if self.transposed else operand.columns[0] - first * stride
+        )
+        c0, c1 = region.channels
+        return replace(
+            self,
+            x=self.x.part(operand),
+            y=self.y.part(region),
+            weights=self.weights.part(region.channels),
+            window=replace(self.window, pad=(top, left)),
+            groups=self.groups if self.groups == 1 else (c1 - c0) // (self.y.channels // self.groups),
+        )
 
     def templates(self, tile: Tile) -> list[InstructionTemplate]:
         """An instruction for every run of whole images, and for the rows before and behind."""
@@ -151,6 +201,16 @@ class FullyConnectedOp(WeightedOp):
         """The same rows."""
         return (rows,)
 
+    def operand_regions(self, region: Region) -> tuple[Region, ...]:
+        """All channels of the operand."""
+        if self.x.channels_last or self.y.channels_last:
+            raise NotCut("is a product along the columns of images")
+        return (self.x.region,)
+
+    def part(self, region: Region) -> FullyConnectedOp:
+        """With the weights of its channels."""
+        return replace(self, y=self.y.part(region), weights=self.weights.part(region.channels))
+
     def templates(self, tile: Tile) -> list[InstructionTemplate]:
         """One product."""
         x, y = self.x, self.y
@@ -194,6 +254,10 @@ class ReorderedFullyConnectedOp(FullyConnectedOp):
     def by_rows(self) -> bool:
         """Each row of one image is reordered on its own."""
         return self.x.is_image and self.y.is_image and self.x.rows > 1
+
+    def operand_regions(self, region: Region) -> tuple[Region, ...]:
+        """It reads its operand in another order."""
+        raise NotCut("is a product along the columns of images")
 
     def scratch(self, rows: Rows) -> int:
         """The operand and the result in the order of the matrix."""

@@ -76,6 +76,17 @@ class Weights:
             self._layouts[channels] = block.places, block.size
         return self._layouts[channels]
 
+    def part(self, channels: Rows) -> Weights:
+        """Some output channels as weights of their own, whose constants are those of `constants(channels)`."""
+        cut = slice(*channels)
+        arrays = {name: array[cut] for name, array in self.arrays.items()}
+        parameters = {
+            name: array[cut] if array.size > 1 else array
+            for name, array in self.requantization.parameters.items()
+        }
+        requantization = replace(self.requantization, parameters=Constants(parameters))
+        return replace(self, arrays=Constants(arrays), requantization=requantization)
+
     def of_inputs(self, inputs: Rows) -> Constants:
         """Those of some input channels: the last part is requantized, the others leave their sums."""
         every = self.arrays["weight"]
