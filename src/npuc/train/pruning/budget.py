@@ -1,0 +1,205 @@
+"""What a network may cost, in multiply-adds, bytes of weights or cycles of a target; and what candidates cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from npuc.errors import UsageError
+from npuc.flow import quantize_network
+from npuc.ir import Graph, shown_name, top
+from npuc.layer_costs import TargetCostModel
+from npuc.partition.work import macs
+from npuc.target import Target
+from npuc.train.pruning.groups import DependencyGraph
+from npuc.train.pruning.widths import ChannelShapes, Widths, snapped_widths
+
+CostKind = Literal["macs", "bytes", "cycles"]
+_KINDS: tuple[CostKind, ...] = ("macs", "bytes", "cycles")
+_RANGE = (-4.0, 4.0)
+"""The range of every tensor where only cycles are asked for, which do not depend on it."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An upper limit: a share of what the network costs now (up to 1), or a number.
+
+    >>> Budget.parse("cycles=0.6")
+    Budget(kind='cycles', limit=0.6)
+    """
+
+    kind: CostKind
+    limit: float
+
+    @staticmethod
+    def parse(text: str) -> Budget:
+        """From `kind=limit`."""
+        kind, _, value = text.partition("=")
+        try:
+            limit = float(value)
+        except ValueError:
+            limit = -1.0
+        if kind not in _KINDS or not 0 < limit < float("inf"):
+            raise UsageError(
+                f"'{text}' is no budget",
+                fix="Write cycles=0.6 for 60 % of the cycles, macs=0.5, bytes=0.5, or a number such as cycles=50000",
+            )
+        return Budget(kind, limit)
+
+    def absolute(self, whole: float) -> float:
+        """The limit as a number, if the network costs `whole` now."""
+        return self.limit * whole if self.limit <= 1 else self.limit
+
+
+class CostMeasure(Protocol):
+    """What a float network costs."""
+
+    def layers(self, graph: Graph) -> Mapping[str, float]:
+        """The cost of each layer by itself."""
+        ...
+
+    def whole(self, graph: Graph) -> float:
+        """The cost of the network."""
+        ...
+
+
+class MacCost:
+    """Multiply-adds."""
+
+    def layers(self, graph: Graph) -> dict[str, float]:
+        """Of each layer."""
+        return {shown_name(op): float(macs(op)) for op in graph.ops if not isinstance(op, top.WeightOp)}
+
+    def whole(self, graph: Graph) -> float:
+        """Of all."""
+        return sum(self.layers(graph).values())
+
+
+class ByteCost:
+    """Bytes of weights at 8 bits each; a weight that several layers share counts once."""
+
+    def layers(self, graph: Graph) -> dict[str, float]:
+        """Of each layer."""
+        counted: set[str] = set()
+        sizes: dict[str, float] = {}
+        for op in graph.ops:
+            if isinstance(op, top.WeightOp):
+                continue
+            refs = {value.owner.ref for value in op.operands if isinstance(value.owner, top.WeightOp)}
+            sizes[shown_name(op)] = float(sum(_elements(graph, ref) for ref in refs - counted))
+            counted |= refs
+        return sizes
+
+    def whole(self, graph: Graph) -> float:
+        """Of all."""
+        return sum(self.layers(graph).values())
+
+
+def _elements(graph: Graph, ref: str) -> int:
+    count = 1
+    for size in graph.weights[ref].shape:
+        count *= size
+    return count
+
+
+@dataclass(frozen=True)
+class CycleCost:
+    """Cycles of a target, by the compiler's own cost model; the whole network is compiled and simulated."""
+
+    target: Target
+
+    def _integers(self, graph: Graph) -> Graph:
+        names = [*(port.name for port in graph.inputs), *graph.tensor_names()]
+        return quantize_network(graph, dict.fromkeys(names, _RANGE), None, self.target).graph
+
+    def layers(self, graph: Graph) -> dict[str, float]:
+        """Of each layer, by the name of its result."""
+        costs = TargetCostModel(self.target).layers(self._integers(graph))
+        return {name: max(cost.engine, cost.load) for name, cost in costs.items()}
+
+    def whole(self, graph: Graph) -> float:
+        """Of the compiled network."""
+        cycles = TargetCostModel(self.target).network(self._integers(graph))
+        if cycles is None:
+            raise UsageError(
+                f"the network does not compile for {self.target.name}, so its cycles cannot be counted",
+                fix="Run 'npuc inspect' to see why, or give the budget in macs or bytes",
+            )
+        return float(cycles)
+
+
+@dataclass(eq=False)
+class WidthCosts:
+    """What a network costs when its groups have other widths.
+
+    The cycles of a layer depend on the widths of its own tensors only, and are counted once for each; multiply-adds and bytes
+    go with the elements of its weights. `estimate` adds them up, scaled so that the estimate of the whole network is its cost;
+    `exact` measures the network itself.
+    """
+
+    dependencies: DependencyGraph
+    measure: CostMeasure
+    lanes: int = 1
+    """Widths are multiples of it."""
+    _known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
+    _exact: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.shapes = ChannelShapes(self.dependencies)
+        self.whole = self.exact({})
+        elements, costs = self._elements({}), self.measure.layers(self.dependencies.graph)
+        self._per_element = {layer: costs.get(layer, 0.0) / count for layer, count in elements.items()}
+        self._scale = 1.0
+        self._scale = self.whole / max(self.estimate({}), 1e-9)
+
+    def choices(self, name: str) -> list[int]:
+        """The widths of a group worth trying, largest first."""
+        group = self.dependencies.group(name)
+        return list(snapped_widths(group.size, self.lanes, group.unit))
+
+    def smallest(self) -> dict[str, int]:
+        """The smallest width of every group."""
+        return {group.name: self.choices(group.name)[-1] for group in self.dependencies.groups}
+
+    def estimate(self, widths: Widths) -> float:
+        """The sum over layers."""
+        if isinstance(self.measure, MacCost | ByteCost):
+            elements = self._elements(widths)
+            return self._scale * sum(self._per_element[layer] * count for layer, count in elements.items())
+        signatures = self.shapes.signatures(widths)
+        if any((layer, lengths) not in self._known for layer, lengths in signatures.items()):
+            costs = self.measure.layers(self.shapes.network(widths))
+            for layer, lengths in signatures.items():
+                self._known[layer, lengths] = costs.get(layer, 0.0)
+        return self._scale * sum(self._known[entry] for entry in signatures.items())
+
+    def _elements(self, widths: Widths) -> dict[str, float]:
+        """The elements that the cost of a layer goes with: of all its weights, or of the first, which multiplies."""
+        first = isinstance(self.measure, MacCost)
+        counts = self.shapes.weight_elements(widths)
+        return {layer: elements[0] if first else sum(elements) for layer, elements in counts.items()}
+
+    def exact(self, widths: Widths) -> float:
+        """The cost of the network of these widths."""
+        sizes = self.shapes.sizes
+        key = tuple((name, width) for name, width in sorted(widths.items()) if width != sizes[name])
+        if key not in self._exact:
+            self._exact[key] = self.measure.whole(self.shapes.network(widths))
+        return self._exact[key]
+
+
+def width_costs(
+    dependencies: DependencyGraph, kind: CostKind, target: Target | None = None, snap: bool = True
+) -> WidthCosts:
+    """The costs of widths; with a target, widths fill the lanes of its array unless `snap` is off."""
+    if kind == "cycles" and target is None:
+        raise UsageError("a budget in cycles needs a target", fix="Add --target, or give the budget in macs")
+    lanes = 1
+    if target is not None and snap:
+        array = target.compute.array
+        lanes = max(array.input_channels, array.output_channels)
+    measures: dict[str, CostMeasure] = {"macs": MacCost(), "bytes": ByteCost()}
+    if target is not None:
+        measures["cycles"] = CycleCost(target)
+    return WidthCosts(dependencies, measures[kind], lanes)
