@@ -9,6 +9,7 @@
 #include "file_digest.h"
 #include "file_rules.h"
 #include "npuc/isa.h"
+#include "sparse_weights.h"
 
 #define MOST_DIGITS 10 /* of a number in the name of a section */
 
@@ -417,6 +418,13 @@ static const char *check_transfer(const npuc_file *f, const uint8_t *record)
     return NULL;
 }
 
+static const char *check_sparse(const uint8_t *record)
+{
+    npuc_i_conv conv;
+    memcpy(&conv, record, sizeof conv);
+    return npuc_sparse_fault(&conv);
+}
+
 /* The queue of each opcode plus 1, and where its rules begin; 0: there is no such opcode. */
 typedef struct opcodes {
     uint8_t queue[256];
@@ -460,7 +468,8 @@ static const char *check_stream(npuc_file *f, const opcodes *known, const uint8_
         if (!home) return refuse(f, i, "an instruction has an opcode that does not exist");
         if (head.queue >= NPUC_QUEUES || (home <= NPUC_QUEUES && head.queue != home - 1))
             return refuse(f, i, "an instruction is in the wrong queue");
-        if (head.flags > (head.opcode == NPUC_OP_LOAD ? NPUC_MULTICAST | NPUC_COMPRESSED : 0))
+        const int flags = head.opcode == NPUC_OP_LOAD ? NPUC_MULTICAST | NPUC_COMPRESSED : head.opcode == NPUC_OP_CONV ? NPUC_SPARSE : 0;
+        if (head.flags & ~flags)
             return refuse(f, i, "an instruction has flags that do not exist");
         if (head.layer >= f->layer_count) return refuse(f, i, "an instruction names a layer that does not exist");
         for (int q = 0; q < NPUC_QUEUES; q++)
@@ -468,6 +477,10 @@ static const char *check_stream(npuc_file *f, const opcodes *known, const uint8_
         if (!fields_are_sound(f, known, record)) return refuse(f, i, "an instruction has a bad field");
         if (head.opcode == NPUC_OP_LOAD || head.opcode == NPUC_OP_STORE) {
             const char *why = check_transfer(f, record);
+            if (why) return refuse(f, i, why);
+        }
+        if (head.opcode == NPUC_OP_CONV) {
+            const char *why = check_sparse(record);
             if (why) return refuse(f, i, why);
         }
         if (head.opcode == NPUC_OP_BARRIER) {

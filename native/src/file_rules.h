@@ -33,6 +33,8 @@ static const rule RULES[] = {
     {8, RULE_ADDRESS, 128, 0}, /* shift */
     {8, RULE_ADDRESS, 144, 0}, /* table */
     {8, RULE_CHOICE, 148, 11}, /* s_dtype */
+    {8, RULE_CHOICE, 149, 16}, /* sparse_n */
+    {8, RULE_CHOICE, 150, 17}, /* sparse_m */
     {9, RULE_ADDRESS, 24, 0}, /* x */
     {9, RULE_CHOICE, 28, 11}, /* x_dtype */
     {9, RULE_ADDRESS, 36, 0}, /* b */

@@ -46,7 +46,7 @@ static npuc_status check_machine(const npuc_machine *m, npuc_sim_error *error)
     if (m->cores < 1 || m->input_lanes < 1 || m->output_lanes < 1 || m->pixel_lanes < 1 || m->vector_lanes < 1 || m->table_units < 0 ||
         m->banks < 1 || m->banks > MOST_BANKS || m->local_size < m->banks || m->start < 0 || m->dram_latency < 0 || m->shared_latency < 0 ||
         m->burst < 1 || m->bank_bytes < 1 || !rate_valid(m->dram_bytes) || m->depthwise < NPUC_IDLE_INPUT_LANES ||
-        m->depthwise > NPUC_DEPTHWISE_VECTOR)
+        m->depthwise > NPUC_DEPTHWISE_VECTOR || m->patterns < 0 || m->patterns > NPUC_SIM_PATTERNS)
         return npuc_sim_fail(error, "a figure of the machine makes no sense");
     if (m->start > NPUC_HUGE || m->dram_latency > NPUC_HUGE || m->shared_latency > NPUC_HUGE || m->burst > NPUC_HUGE)
         return npuc_sim_fail(error, "a figure of the machine is too large");
@@ -80,7 +80,16 @@ static int64_t conv_work(const npuc_machine *m, const npuc_i_conv *r)
         const int64_t factors[] = {r->groups, ceil_div(outputs, m->output_lanes), ceil_div(inputs, m->input_lanes), taps, blocks};
         steps = product(5, factors);
     }
+    /* The lanes that zeros leave free take what comes next. */
+    if (r->sparse_m) steps = ceil_div(times(steps, r->sparse_n), r->sparse_m);
     return by_rate(steps, rate_of(m, r->x_dtype, r->w_dtype));
+}
+
+static int skips(const npuc_machine *m, const npuc_i_conv *r)
+{
+    for (int32_t i = 0; i < m->patterns; i++)
+        if (m->sparse_n[i] == r->sparse_n && m->sparse_m[i] == r->sparse_m) return 1;
+    return 0;
 }
 
 static int64_t matmul_work(const npuc_machine *m, const npuc_i_matmul *r)
@@ -211,6 +220,8 @@ static npuc_status cost_of(const npuc_machine *m, const npuc_record *r, int64_t 
     case NPUC_OP_BARRIER: *cycles = 0; return NPUC_OK;
     case NPUC_OP_CONV:
         if (r->conv.groups < 1) return npuc_sim_fail(error, "no groups");
+        if (r->conv.sparse_m && !skips(m, &r->conv))
+            return npuc_sim_fail(error, "the machine skips no %d:%d sparse weights", r->conv.sparse_n, r->conv.sparse_m);
         *cycles = plus(m->start, conv_work(m, &r->conv));
         return NPUC_OK;
     case NPUC_OP_MATMUL: *cycles = plus(m->start, matmul_work(m, &r->matmul)); return NPUC_OK;

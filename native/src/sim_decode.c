@@ -11,6 +11,7 @@
 #include "custom.h"
 #include "sim.h"
 #include "sim_floats.h"
+#include "sparse_weights.h"
 
 static int64_t times(int64_t a, int64_t b)
 {
@@ -237,6 +238,16 @@ static npuc_status packed_operands(npuc_decoded *d, const npuc_i_conv *r)
     return dense(d, "weight", r->weight, product(4, weights), 1, 0);
 }
 
+/* The values of sparse weights, and their positions behind them. */
+static npuc_status sparse(npuc_decoded *d, const npuc_i_conv *r, int64_t weights)
+{
+    const int64_t stored = npuc_sparse_stored(r, weights), bits = NPUC_PACKED_BITS(r->w_dtype), element = bits ? 1 : activation(r->w_dtype);
+    if (stored >= NPUC_HUGE / 32) return npuc_sim_fail(d->error, "weight has too many elements");
+    const int64_t values = bits ? (stored * bits + 7) / 8 : stored * element;
+    TRY(place(d, "weight", r->weight, element));
+    return dense(d, "weight", r->weight, values + npuc_sparse_position_bytes(r, stored), 1, 0);
+}
+
 static npuc_status conv(npuc_decoded *d)
 {
     const npuc_i_conv *r = &d->record.conv;
@@ -261,7 +272,11 @@ static npuc_status conv(npuc_decoded *d)
     const int64_t counts[] = {r->out_c, r->c / r->groups, r->kernel[0], r->kernel[1]};
     const int64_t weights = product(4, counts);
     const int64_t bits = NPUC_PACKED_BITS(r->w_dtype);
-    if (bits)
+    const char *fault = npuc_sparse_fault(r);
+    if (fault) return npuc_sim_fail(d->error, "%s", fault);
+    if (r->sparse_m)
+        TRY(sparse(d, r, weights));
+    else if (bits)
         TRY(dense(d, "weight", r->weight, weights < NPUC_HUGE / 16 ? (weights * bits + 7) / 8 : NPUC_HUGE, 1, 0));
     else if (!block)
         TRY(dense(d, "weight", r->weight, weights, activation(r->w_dtype), 0));

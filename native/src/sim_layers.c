@@ -9,6 +9,7 @@
 #include "npuc/gemm.h"
 #include "sim_floats.h"
 #include "sim_layers.h"
+#include "sparse_weights.h"
 
 #define LARGEST_LAYER ((int64_t)1 << 30)
 #define LARGEST_CACHE ((int64_t)1 << 32)
@@ -151,7 +152,7 @@ void npuc_origin_free(npuc_origin *o)
 /* All that decides a prepared layer. Compared as bytes: no holes. */
 typedef struct {
     npuc_conv conv;
-    int32_t w_dtype, w_zero_point, kind, count, zero_point, lo, hi, unused;
+    int32_t w_dtype, w_zero_point, kind, count, zero_point, lo, hi, sparsity; /* N and M of sparse weights as n * 256 + m */
     int64_t weight, bias, multiplier, shift; /* in the constants; -1: has none */
 } layer_key;
 
@@ -213,13 +214,23 @@ void npuc_unpack_integers(const uint8_t *from, int64_t count, int32_t bits, int3
     }
 }
 
+/* Bytes of `count` weights of a type. */
+static int64_t weight_bytes(int32_t dtype, int64_t count)
+{
+    const int64_t bits = NPUC_PACKED_BITS(dtype);
+    return bits ? (count * bits + 7) / 8 : count * npuc_sim_size(dtype);
+}
+
 /* Weights as q - zero point, biases as int64; refused where a sum could leave the accumulator. */
 static npuc_status widen(npuc_layers *layers, const npuc_i_conv *r, const uint8_t *local, const int64_t **biases, npuc_sim_error *error)
 {
-    const int64_t each = (int64_t)(r->c / r->groups) * r->kernel[0] * r->kernel[1], total = each * r->out_c;
-    int16_t *weight = (int16_t *)(void *)npuc_buffer_get(&layers->weights, total * 2);
+    const int64_t inputs = r->c / r->groups, taps = (int64_t)r->kernel[0] * r->kernel[1], each = inputs * taps;
+    const int64_t dense = each * r->out_c, total = npuc_sparse_stored(r, dense);
+    int16_t *weight = (int16_t *)(void *)npuc_buffer_get(&layers->weights, (dense + (r->sparse_m ? total : 0)) * 2);
     int64_t *bias = (int64_t *)(void *)npuc_buffer_get(&layers->biases, (int64_t)r->out_c * 8);
     if (!weight || !bias) return npuc_sim_fail(error, "memory is short"), NPUC_NO_MEMORY;
+    int16_t *const spread = weight;
+    if (r->sparse_m) weight += dense;
     const uint8_t *from = local + r->weight;
     const int32_t zero = r->w_zero_point;
     switch (r->w_dtype) {
@@ -231,6 +242,12 @@ static npuc_status widen(npuc_layers *layers, const npuc_i_conv *r, const uint8_
         break;
     case NPUC_I16: memcpy(weight, from, (size_t)total * 2); break;
     default: npuc_unpack_integers(from, total, NPUC_PACKED_BITS(r->w_dtype), zero, weight);
+    }
+    if (r->sparse_m) {
+        const uint8_t *positions = from + weight_bytes(r->w_dtype, total);
+        if (!npuc_sparse_expand(r, weight, positions, r->out_c, inputs, taps, spread))
+            return npuc_sim_fail(error, "the positions of sparse weights do not ascend");
+        weight = spread;
     }
     for (int64_t i = 0; i < (int64_t)r->out_c && r->bias != NPUC_NONE; i++) {
         int32_t narrow;
@@ -306,7 +323,7 @@ static const float *unpacked(npuc_layers *layers, const npuc_i_conv *r, const ui
 static npuc_status pack(npuc_layers *layers, const npuc_i_conv *r, const npuc_conv *conv, const uint8_t *local, uint8_t *buffer,
                         int64_t size, npuc_sim_error *error)
 {
-    const int64_t *biases;
+    const int64_t *biases = NULL;
     npuc_status status;
     if (npuc_is_float(r->x_dtype) || npuc_is_block(r->x_dtype)) {
         const npuc_float_conv same = float_conv_of(conv, r->lo, r->hi);
@@ -362,13 +379,12 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
     const npuc_float_conv same = float_conv_of(&key.conv, r->lo, r->hi);
     const int64_t size = (int64_t)(real ? npuc_float_conv_size(&same) : npuc_conv_size(&key.conv));
     if (!size || size > LARGEST_LAYER) return npuc_sim_fail(error, "a convolution that makes no sense, or is too large");
-    key.w_dtype = r->w_dtype, key.w_zero_point = r->w_zero_point;
+    key.w_dtype = r->w_dtype, key.w_zero_point = r->w_zero_point, key.sparsity = r->sparse_n * 256 + r->sparse_m;
     key.kind = r->kind, key.count = (int32_t)r->count, key.zero_point = r->zero_point, key.lo = r->lo, key.hi = r->hi;
 
-    const int64_t weights = (int64_t)r->out_c * (r->c / r->groups) * r->kernel[0] * r->kernel[1];
-    const int64_t bits = NPUC_PACKED_BITS(r->w_dtype);
+    const int64_t weights = npuc_sparse_stored(r, (int64_t)r->out_c * (r->c / r->groups) * r->kernel[0] * r->kernel[1]);
     const int64_t packed = (int64_t)r->out_c * r->kernel[0] * r->kernel[1] * npuc_block_bytes(r->w_dtype, r->c);
-    const int64_t bytes = block ? packed : bits ? (weights * bits + 7) / 8 : weights * npuc_sim_size(r->w_dtype);
+    const int64_t bytes = block ? packed : weight_bytes(r->w_dtype, weights) + npuc_sparse_position_bytes(r, weights);
     const int has_bias = r->bias != NPUC_NONE, has_multiplier = !real && r->kind != NPUC_POW2;
     const int has_shift = !real && r->kind != NPUC_FLOAT_SCALE;
     const int64_t parameters = (int64_t)r->count * 4;

@@ -28,7 +28,8 @@ static npuc_status check_head(const npuc_head *head, const int64_t *before, npuc
     if (queue < 0) return npuc_sim_fail(error, "%d is no opcode", head->opcode);
     if (head->queue >= NPUC_QUEUES || (queue != NPUC_ANY_QUEUE && head->queue != queue))
         return npuc_sim_fail(error, "%s cannot be in queue %d", npuc_opcode_name(head->opcode), head->queue);
-    if (head->flags > (head->opcode == NPUC_OP_LOAD ? NPUC_MULTICAST | NPUC_COMPRESSED : 0))
+    const int known = head->opcode == NPUC_OP_LOAD ? NPUC_MULTICAST | NPUC_COMPRESSED : head->opcode == NPUC_OP_CONV ? NPUC_SPARSE : 0;
+    if (head->flags & ~known)
         return npuc_sim_fail(error, "flags are 0x%x", head->flags);
     for (int q = 0; q < NPUC_QUEUES; q++)
         if (head->wait[q] > before[q])

@@ -56,7 +56,7 @@ class TargetCostModel:
                 layer_costs |= {result_names(op)[0]: LayerCost(clock * host_seconds(op)) for op in part.ops}
             if part.device != "npu":
                 continue
-            for layer in build_network(graph, part.ops, part.inputs, part.outputs).layers:
+            for layer in build_network(graph, part.ops, part.inputs, part.outputs, target=self.target).layers:
                 tile = tiler.tile(layer, tiler.whole(layer), (0, layer.channels))
                 work = {"matrix": 0, "vector": 0}
                 for template in layer.templates(tile):

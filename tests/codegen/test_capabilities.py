@@ -77,6 +77,20 @@ def large() -> Graph:
 
 
 @cache
+def sparse() -> Graph:
+    """A convolution and a product, both of 2:4 weights."""
+
+    def layers(b: Any, x: Any) -> Any:
+        kept = np.arange(16)[:, None, None] % 4 < 2
+        a = b(top.Conv, x, some(16, 16, 3, 3, scale=0.1) * kept, some(16), name="a", **SAME)
+        f = b(top.Reshape, a, shape=[1, 16 * 36], name="f")
+        matrix = some(16 * 36, 12, scale=0.1) * (np.arange(16 * 36)[:, None] % 4 < 2)
+        return b(top.MatMul, f, matrix.astype(np.float32), some(12), name="m")
+
+    return build({"x": ((1, 16, 6, 6), "f32")}, layers)
+
+
+@cache
 def spills() -> Graph:
     """Three tensors that wait for a mean of the last, together more than the local memory of a core."""
 
@@ -250,6 +264,7 @@ FIGURES: dict[str, tuple[Any, Case]] = {
     "compute.array.depthwise": ("full", FAST_CASE),
     "compute.vector_lanes": (1, FAST_CASE),
     "compute.table_units": (1, FAST_CASE),
+    "compute.sparsity": (["2:4"], Case(network=sparse)),
     "memory.local.size": ("16KiB", Case()),
     "memory.local.banks": (1, Case(network=large)),
     "memory.local.alignment": ("1KiB", Case()),

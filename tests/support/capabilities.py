@@ -69,6 +69,7 @@ def stated(target: Target) -> set[str]:
         "compute.table_units": target.compute.table_units > 0,
         "memory.shared": memory.shared is not None,
         "memory.weight_decoder": memory.weight_decoder is not None,
+        "compute.sparsity": target.compute.sparsity is not None,
         "arithmetic.accumulator.wide_bits": arithmetic.accumulator.wide_bits is not None,
         "arithmetic.bias.wide_bits": arithmetic.bias.wide_bits is not None,
         "arithmetic.tables.entries_8bit": arithmetic.tables.entries_8bit > 0,
@@ -111,6 +112,8 @@ def _of_instruction(head: Any, instruction: Any) -> set[str]:
         case Conv():
             x, w, wide = _short(instruction.source.x_dtype), _short(instruction.w_dtype), instruction.wide
             paths.add(f"compute.array.rates.{x}.{w}")
+            if instruction.sparse_m:
+                paths.add("compute.sparsity")
             if wide:
                 paths.add("arithmetic.accumulator.wide_bits")
             if wide and instruction.bias != NONE:

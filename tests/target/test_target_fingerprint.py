@@ -104,6 +104,7 @@ def test_what_does_not_change_a_program_does_not_change_it(changes: dict[str, An
         {"compute__array__depthwise": "full"},
         {"compute__vector_lanes": 16},
         {"compute__table_units": 2},
+        {"compute__sparsity": ["2:4"]},
         {"memory__local__size": "128KiB"},
         {"memory__local__banks": 8},
         {"memory__local__alignment": 32},

@@ -24,6 +24,7 @@
 #define NPUC_ANY_QUEUE 255
 #define NPUC_MULTICAST 1 /* the flag of a load that all cores do at the same time */
 #define NPUC_COMPRESSED 2 /* the flag of a load that decodes */
+#define NPUC_SPARSE 4 /* the flag of a convolution whose weights are sparse */
 
 /* Queues of a core. */
 typedef enum npuc_queue {
@@ -92,7 +93,7 @@ typedef enum npuc_opcode {
 typedef struct npuc_head {
     uint8_t opcode; /* which instruction */
     uint8_t queue; /* which queue it is in: an index of load, store, matrix, vector */
-    uint16_t flags; /* of a load, the sum of 1 if all cores do it at the same time (multicast) and 2 if it decodes (compressed); otherwise 0 */
+    uint16_t flags; /* of a load, the sum of 1 if all cores do it at the same time (multicast) and 2 if it decodes (compressed); of a conv, 4 if its weights are sparse; otherwise 0 */
     uint32_t layer; /* the layer that it works for: an index of the layer table */
     uint32_t wait[4]; /* what the semaphores of the four queues of its core have to have reached */
 } npuc_head;
@@ -148,7 +149,7 @@ typedef struct npuc_i_conv {
     uint16_t stride[2]; /* down and right */
     uint16_t dilation[2]; /* down and right */
     int16_t pad[2]; /* rows above and columns left of x; what lies beyond x at any side is padding */
-    uint32_t weight; /* (out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte, others packed */
+    uint32_t weight; /* (out_c, c / groups, kernel) of w_dtype, dense or sparse; i4 two to a byte, others packed */
     uint8_t w_dtype; /* its type, or 32 + b for integers of b bits that lie packed */
     int32_t w_zero_point; /* its zero point */
     uint32_t bias; /* i32[out_c], or i64 if wide, or f32 of floats; or none */
@@ -168,7 +169,9 @@ typedef struct npuc_i_conv {
     int32_t hi; /* the greatest output */
     uint32_t table; /* 256 entries of y_dtype (or 513 of i16) that the outputs go through; or none */
     uint8_t s_dtype; /* type of the outputs before the table */
-    uint8_t rest[11];
+    uint8_t sparse_n; /* of sparse weights, the values that are stored of a block; 0: they are dense */
+    uint8_t sparse_m; /* input channels of a block, 2, 4, 8 or 16 (docs/weight-sparsity.md); 0: they are dense */
+    uint8_t rest[9];
 } npuc_i_conv;
 NPUC_ISA_CHECK(npuc_i_conv);
 

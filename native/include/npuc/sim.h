@@ -134,6 +134,7 @@ typedef struct npuc_rate {
 
 #define NPUC_SIM_TYPES 11
 #define NPUC_SIM_WEIGHT_TYPES (NPUC_PACKED + 16)
+#define NPUC_SIM_PATTERNS 8
 
 /* What cycle mode knows of a machine. */
 typedef struct npuc_machine {
@@ -152,6 +153,8 @@ typedef struct npuc_machine {
     int64_t bank_bytes;    /* bytes a cycle of a bank: what a transfer takes away from an engine in the same bank */
     npuc_rate rates[NPUC_SIM_TYPES][NPUC_SIM_WEIGHT_TYPES]; /* activation type, weight type: share of the array's multiplications */
     npuc_rate decoder_bytes; /* a cycle, decoded; 0 / 1: constants cannot be compressed */
+    int32_t patterns;        /* of N:M sparse weights that the array skips the zeros of */
+    uint8_t sparse_n[NPUC_SIM_PATTERNS], sparse_m[NPUC_SIM_PATTERNS];
 } npuc_machine;
 
 /*

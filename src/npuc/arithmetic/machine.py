@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
+from npuc.arithmetic.sparsity import SparsityPattern
 from npuc.arithmetic.units import (
     Bandwidth,
     Latency,
@@ -24,6 +25,8 @@ from npuc.arithmetic.units import (
 MAX_CORES = 1024
 MAX_BANKS = 1024
 MAX_LANES = 1 << 16
+MAX_PATTERNS = 8
+"""Sparsity patterns that a matrix array may know."""
 DEPTHWISE = ("idle_input_lanes", "full", "vector")
 """How a depthwise convolution fares on the matrix array, in the order of the native core's codes."""
 
@@ -111,6 +114,8 @@ class Machine:
     burst: int
     decoder_bandwidth: Fraction
     """Of the decoder of compressed constants; 0 if there is none."""
+    sparsity: tuple[SparsityPattern, ...] = ()
+    """Patterns of zeros among weights that the array skips."""
 
     def rate(self, activation: str, weight: str) -> Fraction:
         """The rate of a pair of types; 0 if the array cannot multiply them."""
@@ -167,7 +172,23 @@ class Machine:
             decoder_bandwidth=speed(memory, "weight_decoder")
             if "weight_decoder" in memory.data
             else Fraction(0),
+            sparsity=_patterns(compute.data.get("sparsity", ())),
         )
+
+
+def checked_patterns(patterns: tuple[SparsityPattern, ...]) -> tuple[SparsityPattern, ...]:
+    """Sparsity patterns that an array can have."""
+    if not 1 <= len(patterns) <= MAX_PATTERNS:
+        raise ValueError(f"{len(patterns)} patterns are not between 1 and {MAX_PATTERNS}")
+    if len(set(patterns)) != len(patterns):
+        raise ValueError(f"{', '.join(map(str, patterns))} has an entry twice")
+    return patterns
+
+
+def _patterns(texts: Any) -> tuple[SparsityPattern, ...]:
+    if not isinstance(texts, list | tuple):
+        raise ValueError("compute.sparsity is no list")
+    return checked_patterns(tuple(map(SparsityPattern.parse, texts))) if texts else ()
 
 
 class HasMachine(Protocol):

@@ -144,6 +144,7 @@ def command(args: CompileCommand) -> None:
     from npuc.partition.overrides import parse_devices
     from npuc.profile.occupancy import local_peak, local_reach
     from npuc.profile.timeline import profile_of
+    from npuc.profile.work import sparse_layers
     from npuc.program.file import save_compiled
     from npuc.schedule.cache import Cache
     from npuc.schedule.listing import save_listing
@@ -249,6 +250,7 @@ def command(args: CompileCommand) -> None:
             "bounds": limits,
             "dram_bytes": profile.dram,
             "weights_bytes": done.model.segments[0].size,
+            "sparse_layers": {done.model.layers[at]: text for at, text in sparse_layers(done.model).items()},
             "workspace_bytes": done.model.segments[1].size,
             "local_memory_bytes": local_peak(done.model),
             "local_memory_reach": local_reach(done.model),
@@ -390,6 +392,8 @@ def _print(
     seconds: float,
     to: Path,
 ) -> None:
+    from npuc.profile.work import sparse_layers, sparse_words
+
     subgraphs = _subgraphs(done)
     for entry in subgraphs if len(subgraphs) <= _MOST else _by_device(subgraphs):
         _print_subgraph(printer, entry)
@@ -407,6 +411,8 @@ def _print(
         printer.say(
             f"  {'DRAM':8} {size(profile.dram)} moved, {profile.dram / least:.2f} times the {size(least)} that have to be"
         )
+    if words := sparse_words(sparse_layers(done.model).values()):
+        printer.say(f"  {'sparse':8} {words}")
     segments = done.model.segments
     on_chip = f", local {_local_words(done, local)}" if done.parts else ""
     printer.say(

@@ -169,6 +169,8 @@ def _write_json(content: Any, out: IO[bytes]) -> None:
 
 
 def _print(printer: Printer, report: Report, most: int) -> None:
+    from npuc.profile.work import sparse_words
+
     summary, machine = report.as_dict()["summary"], report.machine
     printer.say(f"{_name(report.name)} on {report.target}: {_time(report, summary)}")
     for name, cycles in report.bounds.items():
@@ -178,6 +180,8 @@ def _print(printer: Printer, report: Report, most: int) -> None:
         f"  {'work':8} {summary['gop']:.4g} GOP, {summary['gops']:,.1f} GOP/s of {machine.peak / 1e9:,.0f}, "
         f"array in use {summary['utilization']:.1%}"
     )
+    if words := sparse_words(layer.sparsity for layer in report.layers):
+        printer.say(f"  {'sparse':8} {words}")
     printer.say(
         f"  {'busy':8} matrix {summary['matrix_share']:.1%}, vector {summary['vector_share']:.1%}, "
         f"DMA {summary['dma_share']:.1%}"

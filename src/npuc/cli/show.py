@@ -98,18 +98,20 @@ _DEVICES = {"npu": "NPU", "cpu": "CPU", "convert": "host"}
 def _show_compiled(printer: Printer, path: Path, entry: str) -> None:
     """What a compiled model is made of: its layers by device, what it takes and gives, and its memory."""
     from npuc.profile.network import network_of
+    from npuc.profile.work import sparse_layers
     from npuc.program.disassemble import printable
     from npuc.program.file import load_entries, named_entry
 
     entries = load_entries(path)
     compiled = named_entry(entries, entry, str(path))
     layers = [node for node in network_of(compiled).nodes if node.device in _DEVICES]
+    patterns: dict[int | None, str] = {**sparse_layers(compiled)}
     printer.table(
         ["layer", "op", "output", "part", "device"],
         [
             [
                 shorten(printable(node.name)),
-                node.kind if node.device == "npu" else "",
+                " ".join(filter(None, (node.kind, patterns.get(node.layer)))) if node.device == "npu" else "",
                 node.type,
                 node.subgraph,
                 _DEVICES[node.device],
@@ -144,7 +146,14 @@ def _show_compiled(printer: Printer, path: Path, entry: str) -> None:
             "target": compiled.target["name"],
             **ports,
             "layers": [
-                {"name": n.name, "op": n.kind, "type": n.type, "part": n.subgraph, "device": n.device}
+                {
+                    "name": n.name,
+                    "op": n.kind,
+                    "type": n.type,
+                    "part": n.subgraph,
+                    "device": n.device,
+                    **({"sparsity": patterns[n.layer]} if n.layer in patterns else {}),
+                }
                 for n in layers
             ],
             "memory": memory,

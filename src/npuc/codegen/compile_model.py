@@ -190,7 +190,7 @@ def _compile(
 ) -> Compilation:
     titles = [f"{part.device}{number}" for number, part in enumerate(parted.parts)]
     networks = {
-        title: build_network(graph, part.ops, part.inputs, part.outputs, placement.by_inputs)
+        title: build_network(graph, part.ops, part.inputs, part.outputs, placement.by_inputs, target)
         for title, part in zip(titles, parted.parts, strict=True)
         if part.device == "npu"
     }

@@ -92,7 +92,7 @@ def worth_of(
     graph: Graph, ops: Sequence[TensorOp], inputs: Sequence[Value], outputs: Sequence[Value], target: Target
 ) -> Worth:
     """What a subgraph saves and costs."""
-    least = bounds(build_network(graph, ops, inputs, outputs), target)
+    least = bounds(build_network(graph, ops, inputs, outputs, target=target), target)
     clock = float(target.compute.clock)
     rate = float(target.memory.dram.bandwidth.bytes_per_cycle(target.compute.clock))
     engines = (max(least.matrix, least.vector) / target.compute.cores + START * len(ops)) / clock

@@ -16,7 +16,7 @@ from npuc.profile.charge import REASONS, charge
 from npuc.profile.host import HostTime
 from npuc.profile.occupancy import fill
 from npuc.profile.plan import PlannedGroup, bounds_of, groups_of
-from npuc.profile.work import crosses, heads, moved, multiplications
+from npuc.profile.work import crosses, heads, moved, multiplications, sparse_layers
 from npuc.program.isa import BY_NAME, QUEUES
 from npuc.program.model import SHARED, CompiledModel, NpuSubgraph
 from npuc.sim.cycles import SubgraphTimeline, Timeline
@@ -24,6 +24,10 @@ from npuc.target import Target
 
 _MATRIX, _VECTOR = QUEUES.index("matrix"), QUEUES.index("vector")
 _BYTES = ("weights_in", "weights_decoded", "features_in", "features_out", "shared")
+
+
+_OF_LAYERS = ("name", "subgraph", "busiest", "sparsity")
+"""Figures that the whole does not have."""
 
 
 @dataclass
@@ -56,9 +60,11 @@ class Figures:
     dma: int = 0
     """Cycles in which the DRAM channel moved its data, or what it had brought was decoded."""
     macs: int = 0
-    """Multiply-adds that its instructions do; what tiles compute twice counts twice."""
+    """Multiply-adds of its instructions, those of skipped zeros included; what tiles compute twice counts twice."""
     ideal: float = 0.0
-    """Cycles of one array that is in use as a whole for the same multiply-adds."""
+    """Cycles of one array that is in use as a whole for those that are not skipped."""
+    sparsity: str = ""
+    """The N:M pattern of the layer's weights; empty if they are dense."""
     weights_in: int = 0
     weights_decoded: int = 0
     """Bytes of constants in local memory: more than came, if they are compressed in DRAM."""
@@ -128,6 +134,7 @@ class Figures:
             **{name: getattr(self, name) for name in _BYTES},
             "bandwidth": _part(self.dram / 1e9, moving),
             "on_chip": self.on_chip,
+            "sparsity": self.sparsity,
         }
 
 
@@ -167,7 +174,7 @@ class Report:
             "target": self.target,
             "machine": vars(self.machine),
             "summary": {
-                **{key: value for key, value in whole.items() if key not in ("name", "subgraph", "busiest")},
+                **{key: value for key, value in whole.items() if key not in _OF_LAYERS},
                 "milliseconds": seconds * 1e3,
                 "bandwidth": _part(self.total.dram / 1e9, seconds),
                 "host_milliseconds": host * 1e3,
@@ -208,7 +215,8 @@ def report_of(compiled: CompiledModel, timeline: Timeline, host: Sequence[HostTi
         bandwidth=target.dram_bytes_per_cycle * int(target.compute.clock),
         local=int(target.memory.local.size),
     )
-    layers = [Figures(name) for name in compiled.layers]
+    patterns = sparse_layers(compiled)
+    layers = [Figures(name, sparsity=patterns.get(at, "")) for at, name in enumerate(compiled.layers)]
     for subgraph, subgraph_timeline in zip(npu, timeline.subgraphs, strict=True):
         _add_subgraph(layers, subgraph, subgraph_timeline, target)
     total = Figures(compiled.name)

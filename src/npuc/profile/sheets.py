@@ -14,7 +14,7 @@ _FIGURES: dict[str, Format] = {
     "matrix_share": "percent", "vector_share": "percent", "dma_share": "percent", "utilization": "percent",
     "gop": "real", "gops": "real",
     "weights_in": "whole", "weights_decoded": "whole", "features_in": "whole", "features_out": "whole", "shared": "whole",
-    "bandwidth": "real", "on_chip": "whole",
+    "bandwidth": "real", "on_chip": "whole", "sparsity": "text",
 }  # fmt: skip
 _COLUMNS = (
     *(Column(name, kind) for name, kind in _FIGURES.items()),

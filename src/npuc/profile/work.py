@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 import numpy as np
 
 from npuc.arithmetic.dtypes import TYPE_NAMES, dtype_of
 from npuc.arrays import Array
 from npuc.program.isa import BY_NAME, COMPRESSED, MULTICAST, RECORD
-from npuc.program.model import SHARED
+from npuc.program.model import SHARED, CompiledModel, NpuSubgraph
 from npuc.target import Target
+from npuc.words import counted
 
 
 def heads(stream: Array) -> Array:
@@ -17,7 +21,8 @@ def heads(stream: Array) -> Array:
 
 
 def multiplications(stream: Array, target: Target, layers: int) -> tuple[Array, Array]:
-    """By layer: multiply-adds, and the cycles that the array would take for them if all of it were in use."""
+    """By layer: multiply-adds, those with skipped zeros included, and the cycles that the array would take for the others if all
+    of it were in use."""
     macs, ideal = np.zeros(layers), np.zeros(layers)
     array = target.compute.array
     known = heads(stream)
@@ -33,8 +38,42 @@ def multiplications(stream: Array, target: Target, layers: int) -> tuple[Array, 
             [_rate(target, int(x), int(w)) for x, w in zip(records["x_dtype"], second, strict=True)]
         )
         np.add.at(macs, records["layer"], products)
-        np.add.at(ideal, records["layer"], products / (array.multiplications * rates))
+        done = products * _density(records) if name == "conv" else products
+        np.add.at(ideal, records["layer"], done / (array.multiplications * rates))
     return macs, ideal
+
+
+def _density(records: Array) -> Array:
+    """The share of the weights of convolutions that is multiplied."""
+    density: Array = np.where(
+        records["sparse_m"] != 0, records["sparse_n"] / np.maximum(records["sparse_m"], 1), 1.0
+    )
+    return density
+
+
+def sparse_layers(model: CompiledModel) -> dict[int, str]:
+    """The layers whose weights are N:M sparse, by number, and their patterns."""
+    conv = BY_NAME["conv"]
+    patterns: dict[int, str] = {}
+    for subgraph in model.subgraphs:
+        for stream in subgraph.streams if isinstance(subgraph, NpuSubgraph) else ():
+            records = np.ascontiguousarray(stream[stream[:, 0] == conv.opcode]).view(conv.dtype).reshape(-1)
+            for record in records[records["sparse_m"] != 0]:
+                patterns[int(record["layer"])] = f"{record['sparse_n']}:{record['sparse_m']}"
+    return patterns
+
+
+def sparse_words(patterns: Iterable[str]) -> str:
+    """How many layers have weights of each N:M pattern; empty if none has.
+
+    >>> sparse_words(["2:4", "", "2:4", "1:4"])
+    '1 layer with 1:4 weights, 2 layers with 2:4 weights'
+    """
+    counts = Counter(pattern for pattern in patterns if pattern)
+    parts = (
+        f"{counted(number, 'layer')} with {pattern} weights" for pattern, number in sorted(counts.items())
+    )
+    return ", ".join(parts)
 
 
 def _conv(records: Array) -> Array:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.sparsity import BLOCK_SIZES
 from npuc.arrays import Array
 from npuc.program.isa import (
     BY_NAME,
@@ -25,11 +26,13 @@ from npuc.program.isa import (
     NONE,
     QUEUES,
     ROUNDINGS,
+    SPARSE,
     WEIGHT_TYPES,
 )
 from npuc.program.layout import LARGEST
 from npuc.program.model import SHARED
 
+_INTEGERS = [code for code, name in enumerate(DTYPES) if name in ("i8", "ui8", "i16")]
 CHOICES = {
     **dict.fromkeys(("x_dtype", "b_dtype", "y_dtype", "s_dtype"), len(DTYPES)),
     "w_dtype": WEIGHT_TYPES,
@@ -46,6 +49,8 @@ CHOICES = {
     "cell_bits": 16,
     "integer_bits": 7,
     "segments": 16,
+    "sparse_n": max(BLOCK_SIZES),
+    "sparse_m": max(BLOCK_SIZES) + 1,
 }
 """Fields of one byte, and how many values they have."""
 WIDTHS = (1, 2, 4, 8)
@@ -139,8 +144,9 @@ def check_stream(stream: Array, around: Surroundings) -> tuple[int, ...]:
     home = _QUEUE_OF[opcode]
     _refuse(home == 255, "has an opcode that does not exist")
     _refuse((queue >= len(QUEUES)) | ((home != ANY_QUEUE) & (queue != home)), "is in the wrong queue")
-    most = np.where(opcode == BY_NAME["load"].opcode, MULTICAST | COMPRESSED, 0)
-    _refuse(_column(stream, 2, "<u2") > most, "has flags that do not exist")
+    known = np.where(opcode == BY_NAME["load"].opcode, MULTICAST | COMPRESSED, 0)
+    known = np.where(opcode == BY_NAME["conv"].opcode, SPARSE, known)
+    _refuse((_column(stream, 2, "<u2") & ~known) != 0, "has flags that do not exist")
     _refuse(_column(stream, 4, "<u4") >= around.layers, "names a layer that does not exist")
     inside = queue[:, None] == np.arange(len(QUEUES), dtype=np.uint8)
     before = np.cumsum(inside, axis=0, dtype=np.int64) - inside
@@ -155,6 +161,8 @@ def check_stream(stream: Array, around: Surroundings) -> tuple[int, ...]:
         if instruction.name in ("load", "store"):
             records = part.view(_DTYPES[instruction.opcode])[:, 0]
             _check_transfers(records, instruction.name == "store", around, chosen)
+        if instruction.name == "conv":
+            _check_sparse(part.view(_DTYPES[instruction.opcode])[:, 0], chosen)
     return _barriers(stream, inside)
 
 
@@ -221,6 +229,28 @@ def _check_compressed(records: Array, places: Array) -> None:
     size = records["size"]
     spread = (size[:, :3] != 1).any(axis=1) | (records["segment"] != 0) | (stored >= size[:, 3])
     _refuse(compressed & spread, "decodes what is no compressed constant", places)
+
+
+def _check_sparse(records: Array, places: Array) -> None:
+    """Blocks are whole, and a weight of zero is stored as 0."""
+    sparse, kept, block = (records["flags"] & SPARSE) != 0, records["sparse_n"], records["sparse_m"]
+    _refuse(sparse != (block != 0), "has a bad field 'sparse_m'", places)
+    _refuse((kept != 0) != sparse, "has a bad field 'sparse_n'", places)
+    _refuse(
+        sparse & (~np.isin(block, BLOCK_SIZES) | (kept >= block)),
+        "has no sparsity pattern that exists",
+        places,
+    )
+    inputs = records["c"] // np.maximum(records["groups"], 1)
+    _refuse(
+        sparse & (inputs % np.maximum(block, 1) != 0), "has sparse weights that are no whole blocks", places
+    )
+    floats = ~np.isin(records["x_dtype"], _INTEGERS)
+    _refuse(
+        sparse & ((records["w_zero_point"] != 0) | floats),
+        "has sparse weights that are no symmetric integers",
+        places,
+    )
 
 
 def _outside(start: Array, size: Array, stride: Array, whole: Array) -> Array:

@@ -218,7 +218,7 @@ class Conv(TypedInstruction):
     sizes: Sizes
     window: Window
     weight: Address
-    """(out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte, others packed."""
+    """(out_c, c / groups, kernel) of w_dtype, dense or sparse; i4 two to a byte, others packed."""
     w_dtype: int
     """Its type, or 32 + b for integers of b bits that lie packed."""
     w_zero_point: int
@@ -241,6 +241,10 @@ class Conv(TypedInstruction):
     """256 entries of y_dtype (or 513 of i16) that the outputs go through; or none."""
     s_dtype: int
     """Type of the outputs before the table."""
+    sparse_n: int
+    """Of sparse weights, the values that are stored of a block; 0: they are dense."""
+    sparse_m: int
+    """Input channels of a block, 2, 4, 8 or 16 (docs/weight-sparsity.md); 0: they are dense."""
 
     def numbers(self) -> list[Any]:
         """Its fields behind the head in the order of the table."""
@@ -254,7 +258,7 @@ class Conv(TypedInstruction):
             sizes.out_w, *window.kernel, *window.stride, *window.dilation, *window.pad, self.weight, self.w_dtype,
             self.w_zero_point, self.bias, self.wide, self.transposed, self.groups, self.out_c, result.y,
             result.y_dtype, self.y_stride, stage.kind, stage.count, stage.multiplier, stage.shift, stage.zero_point,
-            stage.lo, stage.hi, self.table, self.s_dtype,
+            stage.lo, stage.hi, self.table, self.s_dtype, self.sparse_n, self.sparse_m,
         ]
 
     @classmethod
@@ -264,6 +268,7 @@ class Conv(TypedInstruction):
             Source(n[0], n[1], n[2]), Sizes(n[3], n[4], n[5], n[6], n[7], n[8]), Window(tuple(n[9:11]),
             tuple(n[11:13]), tuple(n[13:15]), tuple(n[15:17])), n[17], n[18], n[19], n[20], n[21], n[22], n[23],
             n[24], Result(n[25], n[26]), n[27], Stage(n[28], n[29], n[30], n[31], n[32], n[33], n[34]), n[35], n[36],
+            n[37], n[38],
         )
 
 

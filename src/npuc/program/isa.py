@@ -28,6 +28,8 @@ MULTICAST = 1
 """The flag of a load that every core has: the n-th of each core start together, and their bytes cross the channel once."""
 COMPRESSED = 2
 """The flag of a load whose bytes in DRAM are a stream of the weight codec, `stored` bytes of it."""
+SPARSE = 4
+"""The flag of a convolution whose weights are N:M sparse."""
 NONE = 0xFFFFFFFF
 """A local address that means: not there."""
 
@@ -112,7 +114,8 @@ HEAD = (
     Field(
         "flags",
         "u2",
-        "of a load, the sum of 1 if all cores do it at the same time (multicast) and 2 if it decodes (compressed); otherwise 0",
+        "of a load, the sum of 1 if all cores do it at the same time (multicast) and 2 if it decodes (compressed); "
+        "of a conv, 4 if its weights are sparse; otherwise 0",
     ),
     Field("layer", "u4", "the layer that it works for: an index of the layer table"),
     Field("wait", "u4", "what the semaphores of the four queues of its core have to have reached", 4),
@@ -238,7 +241,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _SIZES,
             _WINDOW,
             _address(
-                "weight", "(out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte, others packed"
+                "weight",
+                "(out_c, c / groups, kernel) of w_dtype, dense or sparse; i4 two to a byte, others packed",
             ),
             _u1("w_dtype", "its type, or 32 + b for integers of b bits that lie packed"),
             _i4("w_zero_point", "its zero point"),
@@ -255,6 +259,11 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _STAGE,
             _address("table", "256 entries of y_dtype (or 513 of i16) that the outputs go through; or none"),
             _u1("s_dtype", "type of the outputs before the table"),
+            _u1("sparse_n", "of sparse weights, the values that are stored of a block; 0: they are dense"),
+            _u1(
+                "sparse_m",
+                "input channels of a block, 2, 4, 8 or 16 (docs/weight-sparsity.md); 0: they are dense",
+            ),
         ),
     ),
     Instruction(

@@ -29,10 +29,10 @@ import numpy as np
 from npuc.arrays import Array, ceil_div
 from npuc.errors import CompileError
 from npuc.program.instruction import TypedInstruction, packer
-from npuc.program.instructions import Barrier, Transfer
+from npuc.program.instructions import Barrier, Conv, Transfer
 from npuc.program.instructions import Load as LoadInstruction
 from npuc.program.instructions import Store as StoreInstruction
-from npuc.program.isa import COMPRESSED, MULTICAST, QUEUES, RECORD
+from npuc.program.isa import COMPRESSED, MULTICAST, QUEUES, RECORD, SPARSE
 from npuc.program.model import Allocation
 from npuc.schedule.layers import InstructionTemplate, Place, Tensor
 from npuc.schedule.moves import Block
@@ -90,6 +90,7 @@ class Bound(NamedTuple):
 
     kind: type[TypedInstruction]
     queue: int
+    flags: int
     numbers: list[Any]
     """Its fields."""
     places: list[tuple[int, Buffer, int]]
@@ -114,7 +115,8 @@ def _bound(template: InstructionTemplate, slots: Mapping[str, Buffer]) -> Bound:
             touched.append((buffer, low, high, write))
             if write and slot.startswith("out") and any(buffer.rows):
                 results.append((int(slot[3:]), buffer))
-    return Bound(type(instruction), _QUEUE[instruction.queue], numbers, places, touched, results)
+    flags = SPARSE if isinstance(instruction, Conv) and instruction.sparse_m else 0
+    return Bound(type(instruction), _QUEUE[instruction.queue], flags, numbers, places, touched, results)
 
 
 @dataclass
@@ -239,7 +241,7 @@ class Assembler:
                 self._note(buffer)
             for output, buffer in instruction.results:
                 self._note_result(step.layer, output, buffer)
-            self._emit(instruction.kind, instruction.queue, step.layer, numbers, spans)
+            self._emit(instruction.kind, instruction.queue, step.layer, numbers, spans, instruction.flags)
 
     def _load(self, load: Load | Fence) -> None:
         self.loads.append(len(self._records))

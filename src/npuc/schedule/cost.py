@@ -172,6 +172,9 @@ class Costs:
                 * kw
                 * blocks
             )
+        if conv.sparse_m:
+            # The lanes that zeros leave free take what comes next.
+            steps = ceil_div(steps * conv.sparse_n, conv.sparse_m)
         return ceil(steps / self._rate(conv.source.x_dtype, conv.w_dtype))
 
     def _recurrent(self, layer: Recurrent) -> int:

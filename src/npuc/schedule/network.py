@@ -17,7 +17,9 @@ from npuc.schedule.matrices import batches_of_matrices
 from npuc.schedule.rules import NotHere, find_rule
 from npuc.schedule.rules.common import DTYPES
 from npuc.schedule.rules.elementwise import TableOp
+from npuc.schedule.sparsity import with_sparse_weights
 from npuc.schedule.views import views_of
+from npuc.target import Target
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,10 @@ def build_network(
     inputs: Iterable[Value],
     outputs: Iterable[Value],
     by_inputs: Collection[str] = (),
+    target: Target | None = None,
 ) -> Network:
-    """The layers of some ops of a program, in their order; those named in `by_inputs` are cut by input channels."""
+    """The layers of some ops of a program, in their order; those named in `by_inputs` are cut by input channels. Weights are
+    sparse where that is faster on the target."""
     tensors: dict[Value, Tensor] = {}
     results = list(outputs)
 
@@ -107,6 +111,8 @@ def build_network(
         rule = find_rule(op)
         assert rule is not None
         layer = rule(op, graph, tensor)
+        if target is not None:
+            layer = with_sparse_weights(layer, target)
         if layer.name in by_inputs:
             layer = layer.by_inputs or layer
         if isinstance(op, npu.Table) and (at := producers.get(op.x)) is not None and op.x not in kept:

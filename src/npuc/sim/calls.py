@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.machine import MAX_PATTERNS
 from npuc.arrays import Array
 from npuc.errors import SimulationError
 from npuc.kernels.calls import status_words
@@ -147,6 +148,9 @@ class RawMachine(ctypes.Structure):
         ("bank_bytes", ctypes.c_int64),
         ("rates", RawRate * (len(DTYPES) * WEIGHT_TYPES)),
         ("decoder_bytes", RawRate),
+        ("patterns", ctypes.c_int32),
+        ("sparse_n", ctypes.c_uint8 * MAX_PATTERNS),
+        ("sparse_m", ctypes.c_uint8 * MAX_PATTERNS),
     )  # fmt: skip
 
 

@@ -50,6 +50,9 @@ def _raw(machine: Machine) -> RawMachine:
         for code, weight in TYPE_NAMES.items():
             rate = machine.rate(dtype_of(activation).short, dtype_of(weight).short)
             raw.rates[i * WEIGHT_TYPES + code] = _rate(rate)
+    raw.patterns = len(machine.sparsity)
+    for i, pattern in enumerate(machine.sparsity):
+        raw.sparse_n[i], raw.sparse_m[i] = pattern.kept, pattern.block
     return raw
 
 

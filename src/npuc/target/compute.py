@@ -7,10 +7,17 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from npuc.arithmetic.machine import MAX_CORES, MAX_LANES, carried_types, checked_clock, checked_rate
+from npuc.arithmetic.machine import (
+    MAX_CORES,
+    MAX_LANES,
+    carried_types,
+    checked_clock,
+    checked_patterns,
+    checked_rate,
+)
 from npuc.target.base import ElementType, Part
 from npuc.target.frozen import FrozenMapping
-from npuc.target.units import Frequency, Rate
+from npuc.target.units import Frequency, Pattern, Rate
 
 Lanes = Annotated[int, Field(ge=1, le=MAX_LANES)]
 
@@ -62,3 +69,8 @@ class Compute(Part):
     """Elements that a core's vector unit works on in a cycle."""
     table_units: Annotated[int, Field(ge=0, le=MAX_LANES)]
     """Table look-ups of a core in a cycle; 0 if it has no tables."""
+    sparsity: Annotated[tuple[Pattern, ...], Field(strict=False), AfterValidator(checked_patterns)] | None = (
+        None
+    )
+    """Patterns N:M of zeros among weights that the matrix array skips: where at most N of every M input channels are not
+    zero, it does N/M of the multiplications (docs/weight-sparsity.md). Absent if it skips none."""

@@ -50,6 +50,10 @@ def _compute(target: Target) -> dict[str, Any]:
     compute, arithmetic = target.compute, target.arithmetic
     data = compute.model_dump(mode="json")
     data["clock"] = compute.clock
+    if compute.sparsity is None:
+        del data["sparsity"]
+    else:
+        data["sparsity"] = sorted(map(str, compute.sparsity))
     # Rates of types that the machine does not have are left over from a target that it extends.
     data["array"]["rates"] = {
         activation: {

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
+from npuc.arithmetic.sparsity import SparsityPattern
 from npuc.arithmetic.units import Bandwidth, Latency, parse_bytes, parse_frequency
 from npuc.target.expressions import FUNCTIONS, Expression
 from npuc.target.model import Target
@@ -22,6 +23,7 @@ _UNITS: dict[Any, str] = {
     Latency: "delay, like `200cycles` or `150ns`",
     Fraction: "number or fraction, like `1/4`",
     Expression: "expression",
+    SparsityPattern: "pattern, like `2:4`",
     int: "whole number",
     str: "text",
 }

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, InstanceOf, PlainSerializer
 
+from npuc.arithmetic.sparsity import SparsityPattern
 from npuc.arithmetic.units import (
     Bandwidth,
     Latency,
@@ -29,4 +30,7 @@ Bytes = Annotated[int, BeforeValidator(parse_bytes), PlainSerializer(print_bytes
 Frequency = Annotated[int, BeforeValidator(parse_frequency), PlainSerializer(print_frequency)]
 BandwidthField = Annotated[InstanceOf[Bandwidth], BeforeValidator(parse_bandwidth), PlainSerializer(_text)]
 LatencyField = Annotated[InstanceOf[Latency], BeforeValidator(parse_latency), PlainSerializer(_text)]
+Pattern = Annotated[
+    InstanceOf[SparsityPattern], BeforeValidator(SparsityPattern.parse), PlainSerializer(_text)
+]
 Rate = Annotated[InstanceOf[Fraction], BeforeValidator(parse_rate), PlainSerializer(print_rate)]

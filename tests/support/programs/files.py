@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.sparsity import BLOCK_SIZES
 from npuc.arrays import Array
 from npuc.program import checks, checksums, elf
 from npuc.program.combine import combine
 from npuc.program.file import parse_compiled, save_compiled
 from npuc.program.file_writer import make_sections
-from npuc.program.isa import COMPRESSED, INSTRUCTIONS, NONE, QUEUES, RECORD, Instruction
+from npuc.program.isa import COMPRESSED, INSTRUCTIONS, NONE, QUEUES, RECORD, SPARSE, Instruction
 from npuc.program.model import (
     SHARED,
     Allocation,
@@ -93,7 +94,19 @@ def _random(instruction: Instruction, rng: np.random.Generator, local: int, shar
         record[field.name] = value
     if instruction.name in ("load", "store"):
         _transfer(record, rng, instruction.name == "store", local, shared)
+    if instruction.name == "conv":
+        _weights(record, rng)
     return record
+
+
+def _weights(record: Array, rng: np.random.Generator) -> None:
+    """Give a convolution dense weights, or a sparsity pattern that fits it."""
+    record["sparse_n"] = record["sparse_m"] = 0
+    if rng.random() < 0.5:
+        block = int(rng.choice(BLOCK_SIZES))
+        record["sparse_n"], record["sparse_m"], record["flags"] = rng.integers(1, block), block, SPARSE
+        record["groups"], record["c"] = 2, 2 * block * rng.integers(1, 4)
+        record["w_zero_point"], record["x_dtype"] = 0, rng.integers(0, 3)
 
 
 def random_stream(rng: np.random.Generator, count: int, local: int, shared: int, barriers: int = 0) -> Array:

@@ -9,7 +9,7 @@ from npuc.errors import InternalError
 
 _SHARED = (
     "npu_model.c", "file.c", "file_digest.c", "file_signature.c", "ed25519.c", "sha256.c", "sha512.c",
-    "sim_run.c", "sim_execute.c", "sim_layers.c", "sim_order.c",
+    "sim_run.c", "sim_execute.c", "sim_layers.c", "sim_order.c", "sparse_weights.c",
     "sim_decode.c", "conv.c", "matmul.c", "gemm_portable.c", "isa.c", "threads.c", "loops.c", "eltwise.c", "pooling.c",
     "softmax.c", "table.c", "norm.c", "recurrent.c", "reduce.c", "resize.c", "sim_streams.c", "weights.c", "custom.c",
     "sim_floats.c", "blocks.c", "float_gemm.c", "float_rows.c", "float_vector.c", "npu_detect.c", "quantized_lstm.c",
@@ -29,7 +29,7 @@ STANDALONE = (*_SHARED, "npu_static.c")
 HEADERS = (
     "custom.h", "file_digest.h", "file_rules.h", "gemm.h", "gemm_common.h", "loops.h", "npu_hosted.h", "npu_model.h", "threads.h",
     "requant.h", "sha256.h", "sha512.h", "sim.h", "sim_execute.h", "sim_layers.h", "sim_streams.h", "stage.h", "wide.h",
-    "sim_floats.h", "floats.h", "float_tile.h", "host.h", "host_custom.h",
+    "sim_floats.h", "floats.h", "float_tile.h", "host.h", "host_custom.h", "sparse_weights.h",
 )  # fmt: skip
 """Headers beside the sources; those of `include` come as a whole."""
 

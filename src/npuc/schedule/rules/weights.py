@@ -12,6 +12,7 @@ import numpy as np
 
 from npuc.arithmetic.dtypes import PACKED_BASE, pack_integers
 from npuc.arithmetic.kinds import Kind
+from npuc.arithmetic.sparsity import SparsityPattern
 from npuc.arrays import Array
 from npuc.ir import Graph, dtype_of, npu
 from npuc.ir.dtypes import quant_of
@@ -34,11 +35,18 @@ PIXEL = Window((1, 1), (1, 1), (1, 1), (0, 0))
 """The window of a fully connected layer: each row of a matrix is a pixel."""
 
 
-def stored_weights(weight: Array, dtype: str) -> Array:
-    """Weights as they lie in memory: packed, if they have fewer bits than their elements."""
+def stored_weights(weight: Array, dtype: str, sparsity: SparsityPattern | None = None) -> Array:
+    """Weights as they lie in memory: packed, if they have fewer bits than their elements; of sparse ones the values that are
+    kept, then their positions."""
     kind = dtype_of(dtype)
     packed = kind.code == DTYPES["i4"] or (kind.code or 0) >= PACKED_BASE
-    return pack_integers(weight, kind.bits) if packed else weight
+    if sparsity is None:
+        return pack_integers(weight, kind.bits) if packed else weight
+    values, positions = sparsity.compress(weight)
+    values = pack_integers(values, kind.bits) if packed else np.ascontiguousarray(values)
+    return np.concatenate(
+        [values.view(np.uint8).reshape(-1), pack_integers(positions, sparsity.position_bits)]
+    )
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,8 @@ class Weights:
     requantization: OutputStage
     dtype: str
     """The element type of the weights."""
+    sparsity: SparsityPattern | None = None
+    """The pattern that they are stored by; None: they are dense."""
 
     @cached_property
     def _layouts(self) -> dict[Rows, tuple[dict[str, int], int]]:
@@ -62,7 +72,7 @@ class Weights:
         """Those of some output channels."""
         part = slice(*channels) if channels[1] else slice(None)
         weight = self.arrays["weight"][part]
-        arrays = {"weight": stored_weights(weight, self.dtype)}
+        arrays = {"weight": stored_weights(weight, self.dtype, self.sparsity)}
         if "bias" in self.arrays:
             arrays["bias"] = self.arrays["bias"][part]
         for name, array in self.requantization.parameters.items():
@@ -91,13 +101,18 @@ class Weights:
         """Those of some input channels: the last part is requantized, the others leave their sums."""
         every = self.arrays["weight"]
         weight = np.ascontiguousarray(every[:, slice(*inputs)])
-        arrays = {"weight": stored_weights(weight, self.dtype)}
+        arrays = {"weight": stored_weights(weight, self.dtype, self.sparsity_of(inputs))}
         if "bias" in self.arrays and inputs[0] == 0:
             arrays["bias"] = self.arrays["bias"]
         last = inputs[1] == every.shape[1]
         return Constants(
             {**arrays, **(self.requantization.parameters if last else {"shift": np.zeros(1, "<i4")})}
         )
+
+    def sparsity_of(self, inputs: Rows) -> SparsityPattern | None:
+        """The pattern that the weights of some input channels are stored by: only whole blocks are sparse."""
+        whole = self.sparsity is not None and not any(channel % self.sparsity.block for channel in inputs)
+        return self.sparsity if whole else None
 
     def conv(
         self,
@@ -131,6 +146,8 @@ class Weights:
             stage=requantization.stage(places, 1 if requantization.per_tensor else channels),
             table=ABSENT,
             s_dtype=DTYPES[requantization.dtype],
+            sparse_n=self.sparsity.kept if self.sparsity is not None else 0,
+            sparse_m=self.sparsity.block if self.sparsity is not None else 0,
         )
 
 
@@ -167,7 +184,8 @@ class PartialSumsOp(LayerOp):
         if k0 > 0:
             bias = Place("before")
             reads.append(("before", 0, 4 * outputs))
-        conv = self.weights.conv(
+        weights = replace(self.weights, sparsity=self.weights.sparsity_of(tile.channels))
+        conv = weights.conv(
             source(x, offset=start),
             Sizes(1, 1, 1, k1 - k0, 1, 1),
             PIXEL,
