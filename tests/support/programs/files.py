@@ -83,6 +83,8 @@ def _transfer(record: Array, rng: np.random.Generator, store: bool, local: int, 
 def _random(instruction: Instruction, rng: np.random.Generator, local: int, shared: int) -> Array:
     record = records(instruction.name, 1)
     for field in instruction.fields:
+        if field.name in ("sparse_n", "sparse_m"):
+            continue
         if field.address:
             value = NONE if rng.random() < 0.1 else rng.integers(0, local)
         elif field.name in checks.CHOICES and field.type == "u1":
@@ -95,13 +97,13 @@ def _random(instruction: Instruction, rng: np.random.Generator, local: int, shar
     if instruction.name in ("load", "store"):
         _transfer(record, rng, instruction.name == "store", local, shared)
     if instruction.name == "conv":
-        _weights(record, rng)
+        _weights(record)
     return record
 
 
-def _weights(record: Array, rng: np.random.Generator) -> None:
+def _weights(record: Array) -> None:
     """Give a convolution dense weights, or a sparsity pattern that fits it."""
-    record["sparse_n"] = record["sparse_m"] = 0
+    rng = np.random.default_rng(record["weight"])
     if rng.random() < 0.5:
         block = int(rng.choice(BLOCK_SIZES))
         record["sparse_n"], record["sparse_m"], record["flags"] = rng.integers(1, block), block, SPARSE
