@@ -105,13 +105,16 @@ def _show_compiled(printer: Printer, path: Path, entry: str) -> None:
     entries = load_entries(path)
     compiled = named_entry(entries, entry, str(path))
     layers = [node for node in network_of(compiled).nodes if node.device in _DEVICES]
-    patterns: dict[int | None, str] = {**sparse_layers(compiled)}
+    numbered = sparse_layers(compiled)
+    patterns = {
+        node.name: numbered[at] for node in layers if (at := node.layer) is not None and at in numbered
+    }
     printer.table(
         ["layer", "op", "output", "part", "device"],
         [
             [
                 shorten(printable(node.name)),
-                " ".join(filter(None, (node.kind, patterns.get(node.layer)))) if node.device == "npu" else "",
+                " ".join(filter(None, (node.kind, patterns.get(node.name)))) if node.device == "npu" else "",
                 node.type,
                 node.subgraph,
                 _DEVICES[node.device],
@@ -152,7 +155,7 @@ def _show_compiled(printer: Printer, path: Path, entry: str) -> None:
                     "type": n.type,
                     "part": n.subgraph,
                     "device": n.device,
-                    **({"sparsity": patterns[n.layer]} if n.layer in patterns else {}),
+                    **({"sparsity": patterns[n.name]} if n.name in patterns else {}),
                 }
                 for n in layers
             ],
