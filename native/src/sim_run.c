@@ -22,6 +22,7 @@ struct npuc_sim {
     npuc_workshop workshop;
     npuc_buffer order;
     int64_t local_used, shared_used; /* the last byte that an instruction has touched, and one */
+    int64_t stale; /* bytes at the beginning of each local memory that may not be zero */
     npuc_shadow *shadow;
 };
 
@@ -61,6 +62,7 @@ npuc_sim *npuc_sim_create_at(uint8_t *memory, int64_t *size, const npuc_sim_need
     *sim = (npuc_sim){.cores = cores,
                       .local_size = local_size,
                       .local_step = local_step,
+                      .stale = local_step,
                       .shared_size = shared_size,
                       .local = memory + at[LOCAL],
                       .shared = memory + at[SHARED],
@@ -83,7 +85,7 @@ npuc_sim *npuc_sim_create(int32_t cores, int64_t local_size, int64_t shared_size
     if (!sim) return NULL;
     sim->cores = cores;
     sim->local_size = local_size;
-    sim->local_step = (local_size + 63) / 64 * 64;
+    sim->stale = sim->local_step = (local_size + 63) / 64 * 64;
     sim->shared_size = shared_size;
     sim->constants = constants;
     sim->constants_size = constants_size;
@@ -246,8 +248,11 @@ npuc_status npuc_sim_execute(npuc_sim *sim, const npuc_sim_program *program, int
         if (program->segments[i].size < 0 || !program->segments[i].data) return npuc_sim_fail(error, "segment %d is not there", i);
     npuc_status status = npuc_order_make(&order, program, &sim->order, error);
     if (status) return status;
-    memset(sim->local, 0, (size_t)(sim->local_step * program->cores));
-    for (int32_t c = 0; c < sim->cores; c++) sim->origin[c].count = 0;
+    /* A run finds zeros. Only what instructions have touched is cleared: for a small network, all of it would be most of the time. */
+    for (int32_t c = 0; c < sim->cores; c++) {
+        memset(sim->local + c * sim->local_step, 0, (size_t)sim->stale);
+        sim->origin[c].count = 0;
+    }
     for (int going = 1; going && !status;) {
         going = 0;
         for (int32_t core = 0; core < order.cores && !status; core++)
@@ -265,6 +270,7 @@ npuc_status npuc_sim_execute(npuc_sim *sim, const npuc_sim_program *program, int
             }
     }
     if (!status) status = stuck(&order, error);
+    sim->stale = sim->local_used;
     npuc_order_free(&order);
     return status;
 }

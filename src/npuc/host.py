@@ -6,7 +6,8 @@ error and a rounding are the same everywhere. ONNX Runtime is loaded when the fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from threading import Lock
 
 import numpy as np
@@ -39,12 +40,44 @@ def to_reals(value: Array, tensor: Tensor, threads: int) -> Array:
         raise EngineError(f"'{tensor.name}' cannot become reals: {error}") from error
 
 
-def convert(conversion: Conversion, value: Array, model: CompiledModel, threads: int) -> Array:
-    """The result of a conversion: integers if the result has a scale, else reals."""
-    result = model.tensor(conversion.result)
-    if result.scale:
-        return to_integers(value, result, conversion.rounding, threads)
-    return to_reals(value, model.tensor(conversion.source), threads)
+class TensorConversion:
+    """A conversion of a model with its tensors: to integers if the result has a scale, else to reals."""
+
+    def __init__(self, conversion: Conversion, model: CompiledModel, threads: int) -> None:
+        self.result, self._source = model.tensor(conversion.result), model.tensor(conversion.source)
+        self._rounding, self._threads = conversion.rounding, threads
+        self._kinds = tuple(dtype_of(tensor.dtype).numpy for tensor in (self._source, self.result))
+        self._direct: Callable[[Array, Array], None] | None = None
+        """From dense memory to dense memory, if the conversion is one between float32 and integers."""
+        single = np.dtype(np.float32)
+        with suppress(ValueError):
+            if self.result.scale and self._kinds[0] == single:
+                to = self.result
+                self._direct = eltwise.quantizer(
+                    to.scale, to.zero_point, self._kinds[1], self._rounding, threads
+                )
+            elif not self.result.scale and self._kinds[1] == single:
+                source = self._source
+                self._direct = eltwise.dequantizer(source.scale, source.zero_point, self._kinds[0], threads)
+
+    def __call__(self, value: Array) -> Array:
+        """The converted tensor."""
+        if self.result.scale:
+            return to_integers(value, self.result, self._rounding, self._threads)
+        return to_reals(value, self._source, self._threads)
+
+    def write(self, value: Array, to: Array) -> None:
+        """Convert into memory that has the shape and the type of the result."""
+        if (
+            self._direct is not None
+            and (value.dtype, to.dtype) == self._kinds
+            and value.shape == to.shape
+            and value.flags.c_contiguous
+            and to.flags.carray
+        ):
+            self._direct(value, to)
+        else:
+            to[...] = self(value)
 
 
 class Session:

@@ -17,7 +17,7 @@ from npuc.codegen.compile_model import CompileOptions
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import CompileError, UsageError
 from npuc.flow import compile_network, quantize_network
-from npuc.host import convert
+from npuc.host import TensorConversion
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, shape_of
 from npuc.ir.passes import run_pipeline
@@ -197,7 +197,9 @@ def test_inputs_of_plain_integers(dtype: str, name: str, scheme: str, tmp_path: 
             if conversion.source != "x":
                 continue
             whole = np.rint(inputs["x"].astype(np.float64) / tensor.scale) + tensor.zero_point
-            assert np.abs(convert(conversion, inputs["x"], model, 1) - whole).max() <= (tensor.scale != 1)
+            assert np.abs(TensorConversion(conversion, model, 1)(inputs["x"]) - whole).max() <= (
+                tensor.scale != 1
+            )
     core, handle, y = library(), ctypes.c_void_p(), np.empty_like(expected)
     assert core.npu_load(str(tmp_path / "m.npu").encode(), ctypes.byref(handle)) == 0
     pointers = (ctypes.c_void_p * 1)(inputs["x"].ctypes.data), (ctypes.c_void_p * 1)(y.ctypes.data)

@@ -641,3 +641,23 @@ def test_prepared_weights_of_a_stream_are_not_those_of_its_bytes() -> None:
     for _ in range(2):
         for got, right in zip(simulator.run(d.arrays()).values(), wanted, strict=True):
             np.testing.assert_array_equal(got, right)
+
+
+def test_every_run_finds_zeros_in_local_memory() -> None:
+    """Also at the end of what another core has touched; only touched bytes are cleared."""
+    d = Draft(cores=2)
+    at = d.room(64)
+    d.room(1000, core=1)
+    for core in (0, 1):
+        d.fetch(at, (64,), np.int8, core=core)
+        d.load(2, 0, at, 64, core=core)
+        d.load(2, 0, 4000, 64, core=core)
+        d.fetch(4000, (64,), np.int8, core=core)
+    d.inputs["x0"] = (np.arange(1, 65, dtype=np.int8), 0)
+    d.input.extend(bytes(64))
+    simulator = Simulator(d.compiled())
+    for _ in range(3):
+        before, behind, before_1, behind_1 = simulator.run(d.arrays()).values()
+        assert not before.any() and not before_1.any()
+        np.testing.assert_array_equal(behind, d.arrays()["x0"])
+        np.testing.assert_array_equal(behind_1, d.arrays()["x0"])

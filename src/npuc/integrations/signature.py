@@ -7,7 +7,8 @@ it is trusted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -59,7 +60,13 @@ class CallSignature:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {**vars(self), "shapes": [list(shape) for shape in self.shapes]}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "shapes": [list(shape) for shape in self.shapes]}
+
+    @cached_property
+    def positional_tensors(self) -> int:
+        """How many arguments there are if all are tensors that are given by position; else -1."""
+        return len(self.inputs) if self.arguments == _positional(len(self.inputs)) else -1
 
     @staticmethod
     def from_json(values: Any) -> CallSignature:
@@ -141,11 +148,15 @@ def saved_report(model: CompiledModel) -> IntegrationReport:
     return IntegrationReport.from_json(model.metadata[_REPORT])
 
 
+def _positional(count: int) -> Form:
+    """The form of arguments that are tensors, given by position."""
+    return {"tuple": [{"tuple": [{"tensor": number} for number in range(count)]}, {"dict": []}]}
+
+
 def _plain(runner: Runner) -> CallSignature:
     inputs, outputs = runner.input_tensors, runner.output_tensors
-    args = {"tuple": [{"tensor": number} for number in range(len(inputs))]}
     return CallSignature(
-        {"tuple": [args, {"dict": []}]},
+        _positional(len(inputs)),
         {"tuple": [{"tensor": number} for number in range(len(outputs))]},
         tuple(info.name for info in inputs),
         tuple(info.name for info in outputs),

@@ -7,7 +7,6 @@ other than 0 into a `ValueError`. The bindings check shapes and types themselves
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from functools import cache, lru_cache, partial
 from typing import Any
 
@@ -23,11 +22,14 @@ __all__ = [
     "CODES",
     "RawRequant",
     "RawView",
+    "address",
     "broadcast_views",
     "call",
+    "check_status",
     "check_zero_point",
     "code",
     "contiguous",
+    "declared",
     "empty",
     "raw_requant",
     "status_words",
@@ -78,7 +80,8 @@ class RawView(ctypes.Structure):
 
 
 @cache
-def _function(name: str, types: str) -> Any:
+def declared(name: str, types: str) -> Any:
+    """A function of the core; `types` has a letter an argument, as for `call`."""
     function = getattr(library(), name)
     function.argtypes = [_TYPES[letter] for letter in types]
     function.restype = ctypes.c_int
@@ -95,15 +98,8 @@ def address(array: Array) -> int:
 
 def call(name: str, types: str, *arguments: Any) -> None:
     """Call a function of the core; `types` has a letter an argument: pointer, int32, int64 (l) or float."""
-    passed = [
-        address(a)
-        if isinstance(a, np.ndarray)
-        else ctypes.addressof(a)
-        if isinstance(a, ctypes.Structure)
-        else a
-        for a in arguments
-    ]
-    function, tape = _function(name, types), current()
+    passed = [a if type(a) is int or type(a) is float else _passed(a) for a in arguments]
+    function, tape = declared(name, types), current()
     if tape is not None:
         cells = tape.cells
         placed = [
@@ -113,9 +109,19 @@ def call(name: str, types: str, *arguments: Any) -> None:
         tape.calls.append(partial(function, *placed))
         tape.kept.append(arguments)
         return
-    status = function(*passed)
+    check_status(name, function(*passed))
+
+
+def check_status(name: str, status: int) -> None:
+    """Raise what a function of the core says by a status other than 0."""
     if status:
         raise ValueError(f"{name}: {status_words(status)}")
+
+
+def _passed(argument: Any) -> Any:
+    if isinstance(argument, np.ndarray):
+        return address(argument)
+    return ctypes.addressof(argument) if isinstance(argument, ctypes.Structure) else argument
 
 
 def status_words(status: int) -> str:
@@ -123,7 +129,8 @@ def status_words(status: int) -> str:
     return _STATUS.get(status, f"status {status}")
 
 
-def code(dtype: Any, what: str, allowed: Sequence[str] = ("int8", "uint8", "int16")) -> int:
+@lru_cache(maxsize=1024)
+def code(dtype: Any, what: str, allowed: tuple[str, ...] = ("int8", "uint8", "int16")) -> int:
     """The `npuc_dtype` of an array's type, which must be one of `allowed`."""
     dtype = np.dtype(dtype)
     if dtype.name not in allowed:

@@ -7,6 +7,7 @@ docs/arithmetic-eltwise.md; the parameters come from `npuc.arithmetic.requantiza
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,14 @@ import numpy as np
 from npuc.arithmetic.kinds import Rounding, kind_named
 from npuc.arrays import Array
 from npuc.kernels.calls import (
+    address,
     broadcast_views,
     call,
+    check_status,
     check_zero_point,
     code,
     contiguous,
+    declared,
     empty,
     raw_requant,
 )
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
     from npuc.arithmetic.requantization import AddScaling
 
 
+_QUANTIZE, _DEQUANTIZE = "plfiiiiipi", "pilfipi"
+"""The arguments of the core's functions, for `call`."""
 _ROUNDINGS: dict[str, int] = {how: how.code for how in (Rounding.HALF_AWAY, Rounding.HALF_EVEN)}
 
 
@@ -169,19 +175,11 @@ def quantize(
     """
     if x.dtype != np.float32:
         raise ValueError(f"x must be float32, not {x.dtype.name}")
-    if rounding not in _ROUNDINGS:
-        raise ValueError(f"there is no rounding {rounding!r}; there are {', '.join(_ROUNDINGS)}")
     out = np.dtype(dtype)
-    code_y = code(out, "the output")
-    low, high = _limits(out, lo, hi)
-    check_zero_point(zero_point, out, "the output")
-    _check_scale(scale)
+    way, low, high, code_y = _quantization(scale, zero_point, out, rounding, lo, hi)
     x = contiguous(x)
     y = empty(x.shape, out)
-    call(
-        "npuc_quantize", "plfiiiiipi",
-        x, x.size, scale, zero_point, _ROUNDINGS[rounding], low, high, code_y, y, threads,
-    )  # fmt: skip
+    call("npuc_quantize", _QUANTIZE, x, x.size, scale, zero_point, way, low, high, code_y, y, threads)
     return y
 
 
@@ -191,15 +189,68 @@ def dequantize(x: Array, scale: float, zero_point: int = 0, *, threads: int = 1)
     >>> dequantize(np.int8([4, 1]), 0.5, 3).tolist()
     [0.5, -1.0]
     """
-    code_x = code(x.dtype, "x", ("int8", "uint8", "int16", "int32"))
-    check_zero_point(zero_point, x.dtype, "x")
-    _check_scale(scale)
-    if x.dtype == np.int32 and zero_point != 0:
-        raise ValueError(f"int32 accumulators have no zero point, but {zero_point} was given")
+    code_x = _quantized(scale, zero_point, x.dtype)
     x = contiguous(x)
     y = empty(x.shape, np.float32)
-    call("npuc_dequantize", "pilfipi", x, code_x, x.size, scale, zero_point, y, threads)
+    call("npuc_dequantize", _DEQUANTIZE, x, code_x, x.size, scale, zero_point, y, threads)
     return y
+
+
+def quantizer(
+    scale: float, zero_point: int, dtype: Any, rounding: str, threads: int
+) -> Callable[[Array, Array], None]:
+    """`quantize` for many calls, into memory of the caller: parameters are checked once.
+
+    The arrays are dense and have the same size, the first in float32 and the second in `dtype`: the caller sees to that.
+    """
+    way, low, high, code_y = _quantization(scale, zero_point, np.dtype(dtype), rounding, None, None)
+    function = declared("npuc_quantize", _QUANTIZE)
+
+    def write(x: Array, y: Array) -> None:
+        check_status(
+            "npuc_quantize",
+            function(address(x), x.size, scale, zero_point, way, low, high, code_y, address(y), threads),
+        )
+
+    return write
+
+
+def dequantizer(scale: float, zero_point: int, dtype: Any, threads: int) -> Callable[[Array, Array], None]:
+    """`dequantize` for many calls, into memory of the caller, as `quantizer`; `dtype` is that of the first array."""
+    code_x = _quantized(scale, zero_point, np.dtype(dtype))
+    function = declared("npuc_dequantize", _DEQUANTIZE)
+
+    def write(x: Array, y: Array) -> None:
+        check_status(
+            "npuc_dequantize", function(address(x), code_x, x.size, scale, zero_point, address(y), threads)
+        )
+
+    return write
+
+
+@lru_cache(maxsize=1024)
+def _quantization(
+    scale: float, zero_point: int, dtype: np.dtype[Any], rounding: str, lo: int | None, hi: int | None
+) -> tuple[int, int, int, int]:
+    """What the core takes for a quantization, checked: the rounding, the range, the element type."""
+    if rounding not in _ROUNDINGS:
+        raise ValueError(f"there is no rounding {rounding!r}; there are {', '.join(_ROUNDINGS)}")
+    code_y = code(dtype, "the output")
+    low, high = _limits(dtype, lo, hi)
+    check_zero_point(zero_point, dtype, "the output")
+    _check_scale(scale)
+    return _ROUNDINGS[rounding], low, high, code_y
+
+
+@lru_cache(maxsize=1024)
+def _quantized(scale: float, zero_point: int, dtype: np.dtype[Any]) -> int:
+    """The element type of integers with a scale, checked."""
+    code_x = code(dtype, "x", ("int8", "uint8", "int16", "int32"))
+    check_zero_point(zero_point, dtype, "x")
+    _check_scale(scale)
+    if dtype == np.int32 and zero_point != 0:
+        raise ValueError(f"int32 accumulators have no zero point, but {zero_point} was given")
+    return code_x
 
 
 def _choose(a: Array, b: Array, larger: int, lo: int | None, hi: int | None, threads: int) -> Array:

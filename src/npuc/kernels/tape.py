@@ -65,6 +65,8 @@ def empty(shape: Sequence[int], dtype: Any) -> Array:
 
 def contiguous(array: Array) -> Array:
     """The array itself if its memory is dense and in order, or a copy that is."""
+    if type(array) is np.ndarray and array.flags.c_contiguous:
+        return array
     tape = current()
     if tape is None or array.flags.c_contiguous:
         return np.asarray(array, order="C")  # ascontiguousarray would give a scalar an axis

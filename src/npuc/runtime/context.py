@@ -14,7 +14,7 @@ import numpy as np
 from npuc.arithmetic.dtypes import dtype_of
 from npuc.arrays import Array
 from npuc.errors import DeviceError, EngineError, NpucError
-from npuc.host import HostSubgraphs, convert, to_integers, to_reals
+from npuc.host import HostSubgraphs, TensorConversion, to_integers, to_reals
 from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, NpuSubgraph, Tensor
 from npuc.runtime import record
 from npuc.runtime.device import Device, LoadedModel
@@ -35,6 +35,9 @@ class RunContext:
         self._memory = dict(self._own)
         """Every tensor in its logical shape; during a job some of them are arrays of the caller."""
         self._bound: list[int] = []
+        self._lent: list[str] = []
+        """Tensors whose memory is the caller's."""
+        self._inputs = frozenset(model.inputs)
         self._steps = [step for number in range(len(model.subgraphs)) for step in self._steps_of(number)]
         self._cycles: int | None = None
 
@@ -50,13 +53,18 @@ class RunContext:
             for port in self._ports.inputs:
                 self._put(port, inputs[port.info.name])
             results: dict[str, Array] = {}
-            late = [port for port in self._ports.outputs if not self._lend(port, outputs, results)]
+            late = []
+            for port in self._ports.outputs:
+                if not self._lend(port, outputs, results):
+                    late.append(port)
             for step in self._steps:
                 step()
             for port in late:
                 self._get(port, results[port.info.name])
         finally:
-            self._memory.update(self._own)
+            for name in self._lent:
+                self._memory[name] = self._own[name]
+            self._lent.clear()
             for segment in self._bound:
                 self._guard(self._loaded.bind, segment, None)
             self._bound.clear()
@@ -79,7 +87,7 @@ class RunContext:
         if port.quantized:
             self._own[tensor.name][...] = to_integers(value, tensor, "half_away", self._threads)
         elif port.host and value.dtype == port.info.dtype:
-            self._memory[tensor.name] = value
+            self._use(tensor.name, value)
         elif not self._bind(port, value):
             self._own[tensor.name][...] = value
 
@@ -90,10 +98,10 @@ class RunContext:
         if out is None:
             out = np.empty(port.info.shape, kind)
         results[name] = out
-        if port.quantized or out.dtype != kind or port.tensor.name in self._model.inputs:
+        if port.quantized or out.dtype != kind or port.tensor.name in self._inputs:
             return False
         if port.host:
-            self._memory[port.tensor.name] = out
+            self._use(port.tensor.name, out)
             return True
         return self._bind(port, out)
 
@@ -112,8 +120,13 @@ class RunContext:
         if not self._guard(self._loaded.bind, port.tensor.segment, memory):
             return False
         self._bound.append(port.tensor.segment)
-        self._memory[port.tensor.name] = array
+        self._use(port.tensor.name, array)
         return True
+
+    def _use(self, name: str, array: Array) -> None:
+        """Until the end of the job, the memory of a tensor is the caller's."""
+        self._memory[name] = array
+        self._lent.append(name)
 
     def _steps_of(self, number: int) -> list[Any]:
         subgraph = self._model.subgraphs[number]
@@ -122,7 +135,7 @@ class RunContext:
         if isinstance(subgraph, CpuSubgraph):
             return [partial(self._on_host, number, subgraph)]
         return [
-            partial(self._convert, conversion)
+            partial(self._convert, conversion, TensorConversion(conversion, self._model, self._threads))
             for conversion in subgraph.conversions
             if conversion not in self._ports.skipped
         ]
@@ -154,11 +167,9 @@ class RunContext:
         for name, value in outputs.items():
             self._write(name, value, subgraph.name)
 
-    @record.spans("cpu", lambda self, conversion: f"convert to {conversion.result}")
-    def _convert(self, conversion: Conversion) -> None:
-        self._memory[conversion.result][...] = convert(
-            conversion, self._memory[conversion.source], self._model, self._threads
-        )
+    @record.spans("cpu", lambda self, conversion, turned: f"convert to {conversion.result}")
+    def _convert(self, conversion: Conversion, turned: TensorConversion) -> None:
+        turned.write(self._memory[conversion.source], self._memory[conversion.result])
 
     def _write(self, name: str, value: Array, where: str) -> None:
         place = self._memory[name]

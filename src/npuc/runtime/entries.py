@@ -64,9 +64,8 @@ def within_cores(models: Mapping[str, CompiledModel], cores: int) -> dict[str, C
 
 def entry_for(entries: Mapping[str, Entry], inputs: Any) -> Entry:
     """The entry that inputs are for; what is wrong with them is for that entry to say, if there is but one."""
-    first, *others = entries.values()
-    if not others:
-        return first
+    if len(entries) == 1:
+        return next(iter(entries.values()))
     possible = []
     for entry in entries.values():
         rows = _padded_rows(entry, inputs)

@@ -37,14 +37,14 @@ def arrays_of(
     inputs: Any, ports: ModelPorts, preprocessing: Mapping[str, Preprocess], raw: bool
 ) -> dict[str, Array]:
     """What a caller gave, as arrays of the types of the ports. Shapes are checked but for the batch."""
-    names = [port.info.name for port in ports.inputs]
-    if not isinstance(inputs, Mapping):
+    names = ports.input_names
+    if type(inputs) is not dict and not isinstance(inputs, Mapping):
         several = isinstance(inputs, list | tuple)
         values = list(inputs) if several and len(inputs) == len(names) else [inputs]
         if len(values) != len(names):
             raise InputDataError(f"the model takes {counted(len(names), 'input')}: {', '.join(names)}")
         inputs = dict(zip(names, values, strict=True))
-    if set(inputs) != set(names):
+    if len(inputs) != len(names) or any(name not in inputs for name in names):
         given = ", ".join(map(str, inputs)) or "nothing"
         raise InputDataError(f"the model takes {', '.join(names)}, and {given} is given")
     return {
@@ -57,6 +57,8 @@ def _array(
     value: Any, port: ModelPort, ports: ModelPorts, preprocessing: Mapping[str, Preprocess], raw: bool
 ) -> Array:
     info = port.info
+    if type(value) is np.ndarray and value.shape == info.shape and value.dtype == info.dtype:
+        return value  # what the model takes as it is, which no image looks like
     if is_image(value, info, preprocessing) or (
         isinstance(value, list | tuple)
         and value
@@ -133,7 +135,10 @@ class Chunk:
 
 def rows_of(arrays: Mapping[str, Array], ports: ModelPorts) -> int | None:
     """The rows of a batch that is not the model's own; None if every array has the model's shape."""
-    if all(arrays[port.info.name].shape == port.info.shape for port in ports.inputs):
+    for port in ports.inputs:
+        if arrays[port.info.name].shape != port.info.shape:
+            break
+    else:
         return None
     counts = {name: len(array) for name, array in arrays.items()}
     if len(set(counts.values())) > 1:
@@ -162,9 +167,9 @@ def rows_for(array: Array, chunk: Chunk, batch: int) -> Array:
 
 def check_outputs(outputs: Mapping[str, Array], ports: Sequence[ModelPort], rows: int | None) -> None:
     """Arrays that a caller gives for outputs fit them."""
-    if not isinstance(outputs, Mapping):
+    if type(outputs) is not dict and not isinstance(outputs, Mapping):
         raise InputDataError("outputs are given by name", fix="Write {'" + ports[0].info.name + "': array}")
-    known = {port.info.name: port.info for port in ports}
+    known = {port.info.name: port.info for port in ports} if outputs else {}
     for name, array in outputs.items():
         if name not in known:
             raise InputDataError(f"there is no output '{name}'", fix=f"There are: {', '.join(known)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -26,7 +26,7 @@ from npuc.runtime.job import Callback, Job
 from npuc.runtime.process import Resident, watch
 from npuc.runtime.resource_pool import ResourcePool
 from npuc.runtime.states import RunnerStates
-from npuc.runtime.tensors import ModelPort, ModelPorts, TensorInfo
+from npuc.runtime.tensors import ModelPorts, TensorInfo
 from npuc.runtime.worker_pool import WorkerPool
 
 QUEUE = 1024
@@ -115,7 +115,7 @@ class Runner(Resident):
     def entries(self) -> dict[str, tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]]:
         """The entries that can be run, by name: what each takes, and what it gives."""
         return {
-            name: (_tensors(entry.ports.inputs), _tensors(entry.ports.outputs))
+            name: (entry.ports.input_tensors, entry.ports.output_tensors)
             for name, entry in self._entries.items()
         }
 
@@ -127,12 +127,12 @@ class Runner(Resident):
     @property
     def input_tensors(self) -> tuple[TensorInfo, ...]:
         """What `run` takes, in order."""
-        return _tensors(self._first.ports.inputs)
+        return self._first.ports.input_tensors
 
     @property
     def output_tensors(self) -> tuple[TensorInfo, ...]:
         """What `run` gives, in order."""
-        return _tensors(self._first.ports.outputs)
+        return self._first.ports.output_tensors
 
     @property
     def states(self) -> dict[str, Array]:
@@ -309,7 +309,7 @@ class Runner(Resident):
             info.name: outputs[info.name]
             if info.name in outputs
             else np.empty((rows, *info.shape[1:]), info.dtype)
-            for info in _tensors(ports.outputs)
+            for info in ports.output_tensors
         }
         cycles: int | None = None
         for chunk in chunks_of(rows, batch):
@@ -327,7 +327,3 @@ class Runner(Resident):
             if more is not None:
                 cycles = (cycles or 0) + more
         return results, cycles
-
-
-def _tensors(ports: Sequence[ModelPort]) -> tuple[TensorInfo, ...]:
-    return tuple(port.info for port in ports)

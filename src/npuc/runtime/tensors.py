@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,21 @@ class ModelPorts:
     skipped: frozenset[Conversion]
     batch: int | None
     """The first dimension of all inputs and outputs, if they have it in common."""
+
+    @cached_property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of the inputs, in order."""
+        return tuple(port.info.name for port in self.inputs)
+
+    @cached_property
+    def input_tensors(self) -> tuple[TensorInfo, ...]:
+        """What a run takes, in order."""
+        return tuple(port.info for port in self.inputs)
+
+    @cached_property
+    def output_tensors(self) -> tuple[TensorInfo, ...]:
+        """What a run gives, in order."""
+        return tuple(port.info for port in self.outputs)
 
 
 def ports_of(model: CompiledModel, raw: bool, raw_outputs: bool | None = None) -> ModelPorts:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from npuc.arrays import Array
 from npuc.errors import InputDataError, SimulationError
-from npuc.host import HostSubgraphs, convert
+from npuc.host import HostSubgraphs, TensorConversion
 from npuc.program.model import (
     CompiledModel,
     Conversion,
@@ -41,6 +41,7 @@ class Simulator:
             for index, subgraph in enumerate(compiled.subgraphs)
             if isinstance(subgraph, NpuSubgraph)
         }
+        self._error = calls.RawError()
         self.host = HostSubgraphs(compiled, threads)
         cores = max((len(program.counts) for program in self._programs.values()), default=1)
         constants = self.segments[0]
@@ -85,11 +86,13 @@ class Simulator:
             for conversion in subgraph.conversions:
                 self._convert(conversion)
             return
-        program, error = self._programs[index], calls.RawError(core=-1, instruction=-1)
+        program, error = self._programs[index], self._error
+        error.core = error.instruction = -1
         status = calls.function("npuc_sim_run")(
             self.handle, program.address, self.threads, ctypes.addressof(error)
         )
-        calls.check(status, error, program.streams, self.compiled.layers, subgraph.name)
+        if status:
+            calls.check(status, error, program.streams, self.compiled.layers, subgraph.name)
 
     def bind(self, number: int, memory: Array) -> None:
         """Use other memory, bytes of the segment's size, for a segment after the constants."""
@@ -105,8 +108,8 @@ class Simulator:
 
     def _convert(self, conversion: Conversion) -> None:
         value = memory.read(self.segments, self.compiled.tensor(conversion.source))
-        converted = convert(conversion, value, self.compiled, self.threads)
-        memory.write(self.segments, self.compiled.tensor(conversion.result), converted)
+        turned = TensorConversion(conversion, self.compiled, self.threads)
+        memory.write(self.segments, turned.result, turned(value))
 
     def _on_cpu(self, index: int, subgraph: CpuSubgraph) -> None:
         tensors = {name: memory.read(self.segments, self.compiled.tensor(name)) for name in subgraph.inputs}

@@ -50,12 +50,16 @@ class NpuModule(torch.nn.Module):  # type: ignore[misc]
         self._device = device
         self._runner: Runner | None = None
         self._signature: CallSignature | None = None
+        self._positional = -1
+        self._forms: dict[torch.device, tuple[TensorForm, ...]] = {}
+        """Of the results, by the device of the arguments."""
         if model is not None:
             self._use(model)
 
     def _use(self, model: CompiledModel) -> None:
         runner = Runner(model, self._device)
         self._runner, self._signature = runner, signature_of(runner)
+        self._positional, self._forms = self._signature.positional_tensors, {}
 
     @property
     def program(self) -> CompiledModel:
@@ -67,16 +71,19 @@ class NpuModule(torch.nn.Module):  # type: ignore[misc]
         """What runs where, and why."""
         return saved_report(self.program)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program; arguments and results are those of the original module."""
+        # Dynamo must not look inside, and what keeps it out costs more than all that is done here: so only it pays for that.
+        run = self._run_untraced if torch.compiler.is_compiling() else self._run
+        return run(args, kwargs)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _run_untraced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._run(args, kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         runner, signature = self._loaded()
-        form, tensors = described((args, kwargs), _is_tensor)
-        if form != signature.arguments:
-            raise InputDataError(
-                "the module was compiled for other arguments",
-                fix=f"It takes {rebuilt(signature.arguments, signature.inputs)} (args, kwargs)",
-            )
+        tensors = self._tensors(signature, args, kwargs)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
             raise UsageError(
                 "gradients are wanted of a compiled module, and it has none",
@@ -87,12 +94,34 @@ class NpuModule(torch.nn.Module):  # type: ignore[misc]
         }
         rows = signature.rows(runner, arrays)
         outputs = runner.run(arrays)
-        place = tensors[0].device if tensors else torch.device("cpu")
+        forms = self._forms_on(signature, tensors[0].device if tensors else torch.device("cpu"))
         results = [
-            TensorForm(getattr(torch, dtype), shape, place, False).tensor(outputs[name], rows)
-            for name, shape, dtype in zip(signature.outputs, signature.shapes, signature.dtypes, strict=True)
+            form.tensor(outputs[name], rows) for name, form in zip(signature.outputs, forms, strict=True)
         ]
         return rebuilt(signature.results, results)
+
+    def _tensors(
+        self, signature: CallSignature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Sequence[torch.Tensor]:
+        """The tensors of the arguments, which have to be those that were compiled for."""
+        if len(args) == self._positional and not kwargs and all(type(arg) is torch.Tensor for arg in args):
+            return args
+        form, tensors = described((args, kwargs), _is_tensor)
+        if form != signature.arguments:
+            raise InputDataError(
+                "the module was compiled for other arguments",
+                fix=f"It takes {rebuilt(signature.arguments, signature.inputs)} (args, kwargs)",
+            )
+        return tensors
+
+    def _forms_on(self, signature: CallSignature, device: torch.device) -> tuple[TensorForm, ...]:
+        forms = self._forms.get(device)
+        if forms is None:
+            forms = self._forms[device] = tuple(
+                TensorForm(getattr(torch, dtype), shape, device, False)
+                for shape, dtype in zip(signature.shapes, signature.dtypes, strict=True)
+            )
+        return forms
 
     def _loaded(self) -> tuple[Runner, CallSignature]:
         if self._runner is None or self._signature is None:

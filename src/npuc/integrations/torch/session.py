@@ -82,13 +82,15 @@ class Program:
 
     def __call__(self, args: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         """Run the program on the arguments of torch's graph."""
-        arrays = {name: array_of(args[position]) for name, position in self._inputs}
-        if not self._rows_vary:
-            arrays = {
-                name: array if array.shape == self._shapes[name] else array.reshape(self._shapes[name])
-                for name, array in arrays.items()
-            }
-        rows = len(next(iter(arrays.values()))) if self._rows_vary else None
+        arrays: dict[str, Array] = {}
+        rows = None
+        for name, position in self._inputs:
+            array = array_of(args[position])
+            if self._rows_vary:
+                rows = len(array) if rows is None else rows
+            elif array.shape != self._shapes[name]:
+                array = array.reshape(self._shapes[name])
+            arrays[name] = array
         outputs = self.runner.run(arrays)
         tensors = [
             form.tensor(outputs[name], rows) for name, form in zip(self._outputs, self._forms, strict=True)

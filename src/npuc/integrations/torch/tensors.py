@@ -7,6 +7,7 @@ device and memory format that torch gave them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,7 +19,9 @@ def array_of(tensor: torch.Tensor) -> Array:
     """The values of a tensor; shared with it where its type and place allow that."""
     if tensor.dtype is not torch.float32 and tensor.is_floating_point():
         tensor = tensor.float()
-    array: Array = tensor.numpy(force=True)
+    # On the host and without gradients, the short way; `force` is slow even where it has nothing to do.
+    short = tensor.is_cpu and not tensor.requires_grad and not tensor.is_neg()
+    array: Array = tensor.numpy() if short else tensor.numpy(force=True)
     return array
 
 
@@ -36,6 +39,11 @@ class TensorForm:
     device: torch.device
     channels_last: bool
 
+    @cached_property
+    def on_host(self) -> bool:
+        """Whether the memory of results is that of the host."""
+        return bool(self.device.type == "cpu")
+
     @staticmethod
     def of(tensor: torch.Tensor) -> TensorForm:
         """The form of a result of torch."""
@@ -52,7 +60,7 @@ class TensorForm:
         shape = self.shape if rows is None else (rows, *self.shape[1:])
         # A runner has no rank 0.
         tensor = torch.from_numpy(array if array.shape == shape else array.reshape(shape))
-        if tensor.dtype is not self.dtype or self.device.type != "cpu":
+        if tensor.dtype is not self.dtype or not self.on_host:
             tensor = tensor.to(self.device, self.dtype)
         return tensor.contiguous(memory_format=torch.channels_last) if self.channels_last else tensor
 
