@@ -367,6 +367,7 @@ def quantize_network(
 
     `ranges` is a calibration table, or a mapping from tensor names to (min, max).
     """
+    from npuc.errors import QuantizationError
     from npuc.quant import quantize
     from npuc.quant.activation_forms import with_activation_forms
     from npuc.quant.config import QuantizationConfig
@@ -377,6 +378,14 @@ def quantize_network(
     from npuc.quant.rewritten import rewrite_for
     from npuc.quant.target_encoding import TargetEncoding
 
+    if config is not None and config.per_channel_outputs:
+        raise QuantizationError(
+            "per_channel_outputs: the magnitudes of channels are measured on data"
+            + (", and the network brings its own quantization" if ranges is None else ""),
+            fix="Leave it out"
+            if ranges is None
+            else "Give data rather than a table of ranges, or leave it out",
+        )
     if ranges is None:
         network = Prequantized(graph)
         words = ""
@@ -570,11 +579,19 @@ def quantize_on_data(
     from npuc.ir.target_rewrites import rewritten_for
     from npuc.quant.accuracy import accuracy_of
     from npuc.quant.activation_forms import cost_of_forms, with_activation_forms
+    from npuc.quant.channel_outputs import FLOAT_REASON, ChannelOutputs, with_channel_outputs
+    from npuc.quant.config import QuantizationConfig
     from npuc.quant.ladder.fallback import fallback, needs_fallback
     from npuc.quant.tuning import KEPT, METHODS, PLAIN, tune, with_wide_tail
 
     note = warn or (lambda text: None)
     graph = graph if target is None else rewritten_for(graph, target, "float")
+    channel_outputs = ChannelOutputs(graph, config or QuantizationConfig())
+    if config is not None and config.per_channel_outputs:
+        channel_outputs, source = with_channel_outputs(
+            graph, source, config, threads=threads, strict=strict, warn=warn
+        )
+        graph, config = channel_outputs.graph, channel_outputs.config
     original = graph
     graph, forms = with_activation_forms(graph, config, target)
     scheme_of = plain_of = schemes_of(graph, config, target)
@@ -603,7 +620,8 @@ def quantize_on_data(
         steps_applied: bool = False,
     ) -> tuple[Quantized, CalibrationTable]:
         """The finished network with its outcome and accuracy."""
-        integers.notes = [*integers.notes, *forms]
+        integers.notes = [*integers.notes, *channel_outputs.notes, *forms]
+        integers.float_reasons |= dict.fromkeys(channel_outputs.multiplications, FLOAT_REASON)
         quantized = Quantized(
             integers,
             source,

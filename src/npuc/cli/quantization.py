@@ -117,6 +117,14 @@ ActivationForms = Annotated[
         "that the target states. They change what the network computes, and what that costs is reported.",
     ),
 ]
+PerChannelOutputs = Annotated[
+    bool,
+    typer.Option(
+        "--per-channel-outputs",
+        help="Give each channel of outputs that a convolution or a product with weights makes a scale of its own; they are "
+        "multiplied by it in float behind the NPU.",
+    ),
+]
 KeepFloat = Annotated[
     str | None,
     typer.Option(metavar="L1,L2", help="Layers to keep in float; * and ? match any characters."),
@@ -167,6 +175,7 @@ class SchemeOptions(CommandOptions):
     keep_float: KeepFloat = None
     first_last: FirstLast = None
     activation_forms: ActivationForms = None
+    per_channel_outputs: PerChannelOutputs = False
 
 
 class QuantizationRequest(SchemeOptions, RangeOptions, RangeSources):
@@ -249,6 +258,8 @@ class QuantizationRequest(SchemeOptions, RangeOptions, RangeSources):
         if self.activation_forms is not None:
             forms = () if self.activation_forms == "none" else options.names(self.activation_forms)
             config = config.model_copy(update={"activation_forms": forms})
+        if self.per_channel_outputs:
+            config = config.model_copy(update={"per_channel_outputs": True})
         if self.first_last is not None:
             config = config.with_layers(first_and_last(graph), self.first_last)
         return config.with_layers((*options.names(self.keep_float), *self.floats), "float")
@@ -478,7 +489,15 @@ def _plain(
     request: QuantizationRequest,
 ) -> tuple[Quantized, CalibrationTable]:
     from npuc.flow import quantize_network, ranges_from, schemes_of
+    from npuc.quant.channel_outputs import with_channel_outputs
 
+    if config.per_channel_outputs:
+        changed, source = with_channel_outputs(
+            graph, source, config, threads=request.threads, strict=request.strict
+        )
+        graph, config = changed.graph, changed.config
+        for words in changed.notes:
+            printer.note(words)
     scheme_of = schemes_of(graph, config, target)
     with progress(printer, "calibrating", source.total or 0) as step:
         table = ranges_from(

@@ -178,6 +178,8 @@ def _quantized(
         if needs_ranges(graph, config, target):
             ranges, notes = _ranges(graph)
             notes = (_STAND_IN, *notes)
+    if config is not None:  # which needs data, and changes nothing about where layers run
+        config = config.model_copy(update={"per_channel_outputs": False})
     quantized = quantize_network(graph, ranges, config, target)
     return quantized.source, quantized.graph, notes
 

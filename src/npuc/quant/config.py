@@ -98,6 +98,8 @@ class QuantizationConfig(BaseModel):
     ladder: LadderConfig = LadderConfig()
     activation_forms: tuple[str, ...] | None = None
     """Hardware forms of activations (the pass `hardware-activations`); those of the target if absent, none if empty."""
+    per_channel_outputs: bool = False
+    """Whether outputs of convolutions and products with weights get one scale a channel (`quant.channel_outputs`)."""
     widen: bool = True
     """Whether 16 bits may be used where 8 are not enough; only if no scheme is stated."""
 
