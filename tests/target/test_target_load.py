@@ -269,3 +269,26 @@ def test_a_damaged_file_is_read_or_refused(
         load_target(file)
     except NpucError as error:
         assert error.exit_status == 2
+
+
+def test_a_vendors_name_stands_for_its_preset(tmp_path: Path) -> None:
+    target = load_target("bm1684x-like")
+    (tmp_path / "arch.json").write_text('{"target": "BM1684X"}')
+    (tmp_path / "print.json").write_text(f'{{"fingerprint": "{target.fingerprint_text}"}}')
+    for name in ("BM1684X", target.fingerprint_text, tmp_path / "arch.json", tmp_path / "print.json"):
+        assert load_target(name) == target, name
+
+
+def test_a_chip_that_nobody_describes_is_refused_with_the_nearest_preset() -> None:
+    with pytest.raises(UnknownTargetError, match="'CV183X' are not published") as caught:
+        load_target("CV183X")
+    assert "bm1684x-like" in str(caught.value.fix)
+    with pytest.raises(UnknownTargetError, match="no target has the fingerprint 0x0000000000000123"):
+        load_target("0x123")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"target": 3}', "{}"])
+def test_a_description_that_states_no_machine(tmp_path: Path, text: str) -> None:
+    (tmp_path / "arch.json").write_text(text)
+    with pytest.raises(TargetError):
+        load_target(tmp_path / "arch.json")

@@ -34,6 +34,7 @@ _ARITHMETIC = "top.arithmetic"
 _NODES, _READERS = "top.nodes", "top.readers"
 _STATES = "top.states"
 _NAMES = "top.names."
+_NETWORK = "top.network"
 
 
 @dataclass(frozen=True)
@@ -241,6 +242,16 @@ class Graph:
     def states(self, pairs: Mapping[str, str]) -> None:
         self._set_pairs(_STATES, pairs)
 
+    @property
+    def name(self) -> str:
+        """What its user calls the network; empty if nobody said."""
+        stated = self.module.attributes.get(_NETWORK)
+        return stated.data if isinstance(stated, StringAttr) else ""
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self.module.attributes[_NETWORK] = StringAttr(name)
+
     def names_for(self, tool: str) -> dict[str, str]:
         """The names that another tool has for tensors of the network, by their own; empty if none were stored."""
         return self._pairs(f"{_NAMES}{tool}")
@@ -255,8 +266,10 @@ class Graph:
         return [key.removeprefix(_NAMES) for key in self.module.attributes if key.startswith(_NAMES)]
 
     def take_names(self, source: Graph) -> None:
-        """Take over what another graph of the same network knows of its original: origins, and names of other tools."""
+        """Take over what another graph of the same network knows: its name, origins, and names of other tools."""
         self.origins = source.origins
+        if source.name:
+            self.name = source.name
         for tool in source.named_tools:
             self.set_names_for(tool, source.names_for(tool))
 

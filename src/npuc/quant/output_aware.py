@@ -7,7 +7,7 @@ with the least squared error at the consumers' outputs is chosen. Samples are pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -44,8 +44,12 @@ def output_aware_entries(
     samples: Iterable[Mapping[str, Array]],
     scheme_of: LayerSchemes,
     threads: int = 1,
+    propose: Callable[[TensorStatistics], list[RangeCandidate]] | None = None,
 ) -> dict[str, Entry]:
-    """For each tensor of 8-bit layers, the range with the least error at its consumers; `method` names its origin."""
+    """For each tensor of 8-bit layers, the range with the least error at its consumers; `method` names its origin.
+
+    `propose` gives other candidates than those of the range methods.
+    """
     trials = []
     for value in _tensors(graph):
         name, scheme = value_name(value), _scheme_at(value, scheme_of)
@@ -54,7 +58,9 @@ def output_aware_entries(
         if scheme.activation in ("i8", "ui8"):
             methods = POWER_CANDIDATES if scheme.activation_scales is Scales.POWER_OF_TWO else CANDIDATES
             symmetric = scheme.activation_scales != "affine"
-            options = candidates(statistics[name], 8, symmetric, methods)
+            options = (
+                propose(statistics[name]) if propose else candidates(statistics[name], 8, symmetric, methods)
+            )
             trials.append(_Trial(value, options, graph, scheme))
     engine = float_engine(graph, fetch=ALL_TENSORS, threads=threads)
     for sample in samples:

@@ -2,6 +2,7 @@
 
 A name is looked up as `NAME.yaml` in the folders of `NPUC_TARGET_PATH`, in `~/.config/npuc/targets`, then among the
 presets; anything with a slash or an ending is a path. A file that extends its own name means the one that it hides.
+What no file has may be a vendor's name of a chip, a fingerprint, or a vendor's .json file that states either.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from npuc.errors import FileMissingError, TargetError, UnknownTargetError
+from npuc.errors import FileMissingError, NpucError, TargetError, UnknownTargetError
 from npuc.files import existing_text
 from npuc.format_versions import TARGET_FILE
 from npuc.target.model import Target
 from npuc.target.problems import Origin, problems_of, target_error
+from npuc.target.vendor_names import is_fingerprint, name_in, preset_of
 from npuc.target.vocabulary import nearest
 from npuc.target.yamlfile import Document, read_document
 
@@ -111,6 +114,8 @@ def _all_files() -> Iterator[TargetFile]:
 def _find(
     text: str, hidden_by: TargetFile | None = None, folders: Sequence[Path] | None = None
 ) -> TargetFile:
+    if text.endswith(".json"):
+        return _find(name_in(existing_text(text)), hidden_by, folders)
     if _is_path(text):
         path = existing_text(text)
         return TargetFile(path.stem, path, path.parent.resolve() == PRESETS.resolve())
@@ -133,11 +138,28 @@ def _find(
     if not passed:
         # The file is not on the search path itself, so it hides nothing.
         return _find(text)
+    preset = preset_of(text)
+    if preset is not None:
+        return _find(preset, folders=[PRESETS])
+    if is_fingerprint(text):
+        return _with_fingerprint(int(text, 16))
     names = [file.name for file in available()]
     hint = nearest(text.lower(), names)
     raise UnknownTargetError(
         f"there is no target '{text}'{hint}",
         fix=f"The targets are {', '.join(names)}; a file of your own is given by its path, like ./{text}.yaml",
+    )
+
+
+def _with_fingerprint(fingerprint: int) -> TargetFile:
+    """The target of a fingerprint, among those that have a name."""
+    for file in available():
+        with suppress(NpucError):
+            if load_target(file.path).fingerprint == fingerprint:
+                return file
+    raise UnknownTargetError(
+        f"no target has the fingerprint 0x{fingerprint:016x}",
+        fix="'npuc targets list --json' shows those of all",
     )
 
 

@@ -57,6 +57,20 @@ def candidates(
     return sorted(distinct, key=lambda other: other.min - other.max)
 
 
+def steps_to_maximum(
+    statistics: TensorStatistics, name: str, count: int, bits: int = 8, symmetric: bool = True
+) -> list[RangeCandidate]:
+    """`count` ranges at equal distances, from the one that a method proposes to all values; widest first."""
+    narrow, wide = (find_range(statistics, method, bits, symmetric) for method in (name, "max"))
+    shares = [index / (count - 1) for index in reversed(range(count))] if count > 1 else [0.0]
+    return [
+        RangeCandidate(
+            name, narrow.min + share * (wide.min - narrow.min), narrow.max + share * (wide.max - narrow.max)
+        )
+        for share in shares
+    ]
+
+
 @method("auto")
 def automatic(statistics: TensorStatistics, bits: int, symmetric: bool) -> Range:
     """The candidate of least squared error."""

@@ -1,0 +1,151 @@
+"""`run_calibration.py`: the threshold, minimum and maximum of every op of an .mlir file on typical data.
+
+The threshold is that of the least Kullback-Leibler divergence, then tuned: of ten thresholds from there to the largest magnitude,
+the one with the least error at the outputs of the ops that read the tensor. The extremes are those that were seen.
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Mapping
+from functools import partial
+
+from npuc.calib.calibration import table_from
+from npuc.calib.collection import collect
+from npuc.calib.keeping import Keeper
+from npuc.calib.ranges import observer_options
+from npuc.calib.ranges.choice import steps_to_maximum
+from npuc.calib.several import open_places
+from npuc.calib.sources import DataOptions, Source
+from npuc.calib.table import CalibrationTable, Entry
+from npuc.compat.arguments import VendorParser, comma_list, keyword
+from npuc.compat.running import warn
+from npuc.compat.tpumlir.names import names_of
+from npuc.compat.tpumlir.tables import format_calibration, write_text
+from npuc.errors import UsageError
+from npuc.files import writable
+from npuc.flow import network_to_quantize
+from npuc.ir import Graph
+from npuc.quant.config import QuantizationConfig
+from npuc.quant.output_aware import output_aware_entries
+
+_CANDIDATES = 10
+_METHODS = {
+    "use_kl": "kl",
+    "use_mse": "mse",
+    "use_max": "max",
+    "use_percentile9999": "percentile:ratio=0.9999",
+    "percentile9999": "percentile:ratio=0.9999",
+    "use_torch_observer_for_cali": "mse",
+    "use_aciq_gauss": "aciq:distribution=gauss",
+    "use_aciq_laplace": "aciq:distribution=laplace",
+}
+"""By the words of --cali_method and --debug_cmd; torch's histogram observer takes the range of least squared error."""
+
+
+def data_options(own: VendorParser) -> None:
+    """The options that say what the samples are."""
+    own.add("mlir_file", help="the .mlir file of model_transform.py")
+    own.add("--dataset", help="a folder of images, .npy or .npz files")
+    own.add(
+        "--data_list",
+        help="a text file, a sample a line: files of its inputs between commas, or one .npz file",
+    )
+    own.add("--input_num", type=int, default=0, help="samples to use; 0 means all")
+
+
+def samples_of(graph: Graph, options: Namespace, command: str) -> Source:
+    """The samples that the options name."""
+    if bool(options.dataset) == bool(options.data_list):
+        both = "contradict each other" if options.dataset else "are both missing"
+        raise UsageError(f"--dataset and --data_list {both}", where=command, fix="Give one of them")
+    if options.input_num < 0:
+        raise UsageError(f"--input_num {options.input_num} is below 0", where=command)
+    limit = DataOptions(max_count=options.input_num or None)
+    return open_places(graph, [options.dataset or options.data_list], limit)
+
+
+def parser() -> VendorParser:
+    """The options of the command."""
+    own = VendorParser("run_calibration.py", "Find the range of every op on typical data.")
+    data_options(own)
+    own.add("--tune_num", type=int, default=10, help="samples to tune thresholds with; 0 tunes nothing")
+    own.add("--tune_list", help="a data list of samples to tune with")
+    own.add("--histogram_bin_num", type=int, default=2048)
+    own.add("--cali_method", type=keyword(*_METHODS), default="use_kl")
+    own.add(
+        "--debug_cmd",
+        type=comma_list,
+        default=[],
+        help="percentile9999, use_max or use_torch_observer_for_cali",
+    )
+    own.add("-o", "--calibration_table", required=True, help="the table to write")
+    own.add("--debug_log", action="store_true")
+    own.add_ignored("--chip", "ranges do not depend on the chip")
+    own.add_ignored("--processor", "ranges do not depend on the chip")
+    for name in (
+        "--search",
+        "--expected_cos",
+        "--min_layer_cos",
+        "--max_float_layers",
+        "--fp_type",
+        "--quantize_table",
+    ):
+        own.add_refused(name, "run_qtable.py searches for layers to keep in float", unless="False")
+    return own
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command."""
+    options = parser().parse(arguments)
+    writable(options.calibration_table)
+    graph = network_to_quantize(options.mlir_file)
+    source = samples_of(graph, options, "run_calibration.py")
+    method = _method(options)
+    threads = len(os.sched_getaffinity(0))
+    kept = Keeper(graph, source, max(options.tune_num, 1))
+    statistics = collect(
+        graph, source, options=observer_options([method]), threads=threads, warn=warn, seen=kept.keep
+    )
+    table = table_from(statistics, method)
+    tuned: Mapping[str, Entry] = {}
+    if options.tune_num > 0 and method.startswith("kl"):
+        samples = list(kept.first)
+        if options.tune_list is not None:
+            others = open_places(graph, [options.tune_list], DataOptions(max_count=options.tune_num))
+            own = Keeper(graph, others, options.tune_num)
+            collect(graph, others, threads=threads, warn=warn, seen=own.keep)
+            samples = list(own.first)
+        schemes = QuantizationConfig(scheme="int8-symmetric").resolve(graph)
+        propose = partial(steps_to_maximum, name=method, count=_CANDIDATES)
+        tuned = output_aware_entries(graph, statistics, samples, schemes, threads, propose)
+    names = names_of(graph)
+    entries = [
+        Entry(
+            names.vendor_name(name),
+            tuned[name].threshold if name in tuned else entry.threshold,
+            statistics[name].min,
+            statistics[name].max,
+        )
+        for name, entry in table.items()
+    ]
+    count = len(kept.first) if tuned else 0
+    text = format_calibration(
+        CalibrationTable.of(entries), options.histogram_bin_num, statistics.samples, count
+    )
+    write_text(options.calibration_table, text)
+    print(f"{len(entries)} ops, {statistics.samples} samples, {count} to tune: {options.calibration_table}")
+    return 0
+
+
+def _method(options: Namespace) -> str:
+    """The range method that the options ask for."""
+    chosen = {_METHODS[word] for word in options.debug_cmd if word in _METHODS}
+    for word in options.debug_cmd:
+        if word not in _METHODS:
+            warn(f"run_calibration.py does not know the debug command '{word}': passed over")
+    if len(chosen) > 1:
+        raise UsageError(f"--debug_cmd {','.join(options.debug_cmd)} names several ways to find a threshold")
+    method = next(iter(chosen), _METHODS[options.cali_method])
+    return f"kl:bins={options.histogram_bin_num},step=128" if method == "kl" else method

@@ -1,0 +1,146 @@
+"""Tables for one network: ranges by the names of either tool, and the types of layers that a quantization table states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from npuc.arrays import Array
+from npuc.calib.table import CalibrationTable, Entry
+from npuc.compat.running import warn
+from npuc.compat.tpumlir.names import names_of
+from npuc.compat.tpumlir.tables import VendorTable, WeightScales
+from npuc.engine import FloatEngine
+from npuc.errors import QuantizationError, UnknownTensorError
+from npuc.ir import Graph
+from npuc.quant.config import QuantizationConfig
+from npuc.quant.from_target import fitted, misfit
+from npuc.quant.scheme import SCHEMES
+from npuc.target import Target
+from npuc.words import counted
+
+_SAME = 1e-3
+"""The relative difference of two scales that are equal but for the digits of a text file."""
+
+
+def ranges_for(graph: Graph, table: VendorTable, where: str) -> CalibrationTable:
+    """The ranges of a network's tensors. A row of an op that is fused away here is left out, with a word."""
+    names = names_of(graph)
+    known = {*graph.tensor_names(), *(port.name for port in graph.inputs)}
+    entries: dict[str, Entry] = {}
+    others: list[str] = []
+    for name, entry in table.ranges.items():
+        own = names.npuc_name(name)
+        if own in known:
+            # The extremes of a row are those that were seen; the range of an affine scheme holds zero.
+            entries[own] = replace(entry, name=own, min=min(entry.min, 0.0), max=max(entry.max, 0.0))
+        else:
+            others.append(name)
+    if not entries:
+        raise UnknownTensorError(
+            f"has no op of this network: it has {', '.join(list(table.ranges)[:3])}",
+            where=where,
+            fix="Is the table of another network?",
+        )
+    if others:
+        warn(
+            f"{where}: {counted(len(others), 'op', 'is', 'are')} not in this network: {', '.join(others[:5])}"
+        )
+    return CalibrationTable(entries)
+
+
+def with_measured(
+    graph: Graph, ranges: CalibrationTable, inputs: Mapping[str, Array] | None, where: str
+) -> CalibrationTable:
+    """The ranges, completed by those of tensors that the table has no row for: TPU-MLIR merges some ops that npuc does not.
+
+    They are measured on the test input; without one they are an error.
+    """
+    missing = ranges.check(graph)
+    if not missing:
+        return ranges
+    words = f"{counted(len(missing), 'op', 'has', 'have')} no row: {', '.join(missing[:3])}"
+    if inputs is None:
+        raise QuantizationError(
+            words,
+            where=where,
+            fix="Write the table with run_calibration.py, or give --test_input to measure their ranges on it",
+        )
+    warn(f"{where}: {words}; the range is that on the test input")
+    values = {**inputs, **FloatEngine(graph, fetch=missing).run(inputs)}
+    measured = {}
+    for name in missing:
+        low, high = min(0.0, float(values[name].min())), max(0.0, float(values[name].max()))
+        measured[name] = Entry(name, max(-low, high), low, high)
+    return CalibrationTable({**ranges.entries, **measured})
+
+
+def check_weight_scales(graph: Graph, table: VendorTable, where: str) -> None:
+    """Refuse scales of weights that are not those of the weights themselves: they would change the result."""
+    names = names_of(graph)
+    for name, stated in table.weights.items():
+        own = _own_scales(graph, names.npuc_name(name))
+        if own is not None and not _agree(own, stated):
+            raise QuantizationError(
+                f"the weights of '{name}' have scales that training chose, which are not supported here",
+                where=where,
+                fix="Train with npuc.train, or export the network with its fake quantizers and import that",
+            )
+
+
+def _own_scales(graph: Graph, name: str) -> Any:
+    """The largest weight of each output channel over 127; None if there is no such layer."""
+    value = graph.find(name)
+    operands = () if value is None else tuple(getattr(value.owner, "operands", ()))
+    weights = next(
+        (array for v in operands[1:] if (array := graph.constant(v)) is not None and array.ndim > 1), None
+    )
+    if weights is None:
+        return None
+    return np.abs(np.asarray(weights).reshape(len(weights), -1)).max(axis=1) / 127
+
+
+def _agree(own: Any, stated: WeightScales) -> bool:
+    if any(stated.zero_points) or len(stated.scales) not in (1, len(own)):
+        return False
+    scales = np.asarray(stated.scales if len(stated.scales) > 1 else [max(stated.scales)])
+    reference = own if len(scales) > 1 else np.asarray([own.max()])
+    return bool(np.all(np.abs(scales - reference) <= _SAME * reference + 1e-12))
+
+
+def int8_config(target: Target, *, asymmetric: bool = False) -> QuantizationConfig:
+    """INT8 as TPU-MLIR means it: with zero points, or symmetric with unsigned integers for tensors that are never negative.
+
+    A machine without the latter has signed integers for all.
+    """
+    if asymmetric:
+        return QuantizationConfig(scheme="int8")
+    unsigned = replace(SCHEMES["int8-symmetric"], activation="ui8", unsigned_from_zero=True)
+    if misfit(fitted(unsigned, target), target) is not None:
+        return QuantizationConfig(scheme="int8-symmetric")
+    return QuantizationConfig(
+        scheme="int8-symmetric", options={"activation": "ui8", "unsigned_from_zero": True}
+    )
+
+
+SCHEME_OF = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
+"""The scheme of a mode that computes in floats."""
+
+
+def layers_of(graph: Graph, modes: Mapping[str, str], where: str) -> dict[str, str]:
+    """The scheme of each layer that a quantization table names."""
+    names = names_of(graph)
+    known = {*graph.tensor_names(), *(port.name for port in graph.inputs)}
+    layers = {}
+    for name, mode in modes.items():
+        own = names.npuc_name(name)
+        if own not in known:
+            warn(f"{where}: '{name}' is not in this network")
+        elif mode in SCHEME_OF:
+            layers[own] = SCHEME_OF[mode]
+        elif mode != "INT8":
+            raise QuantizationError(f"the mode {mode} of '{name}' is not supported", where=where)
+    return layers
