@@ -22,7 +22,10 @@ extern "C" {
 /*
  * One instruction: dense blocks, and the numbers that the compiler wrote for the kernel. The sizes are those of the
  * instruction and the blocks lie inside of memory, but whether they fit each other is for the kernel to say: a model file may be
- * damaged. x, b and y are aligned to `bytes`, constants to 16; y overlaps nothing.
+ * damaged. x, b and y are aligned to `bytes`, constants and workspaces to 16; y and workspaces overlap nothing.
+ *
+ * Of a kernel for local memory, x, b, y and workspace are there; of one for global memory they are in global memory, x, b and y whole
+ * tensors, and local_workspace is in local memory. What is in a workspace before the kernel has written it is undefined.
  */
 typedef struct npu_kernel_call {
     const void *x, *b, *constants; /* b and constants may be NULL */
@@ -30,6 +33,8 @@ typedef struct npu_kernel_call {
     int64_t x_bytes, b_bytes, constant_bytes, y_bytes;
     const int32_t *parameters; /* NPU_KERNEL_PARAMETERS */
     int32_t bytes;             /* 1, 2, 4 or 8 */
+    void *workspace, *local_workspace; /* NULL if the plugin asked for none */
+    int64_t workspace_bytes, local_workspace_bytes;
 } npu_kernel_call;
 
 /* Returns 0, or anything else if it refuses its operands; y counts only after a 0. It may be called from several threads. */

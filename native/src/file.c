@@ -390,17 +390,19 @@ static int block_is_inside(uint64_t start, const uint32_t size[4], const int64_t
     return low >= 0 && high <= (int64_t)whole;
 }
 
+/* Bytes of a segment that instructions name; 0 if there is none. */
+static int segment_size(const npuc_file *f, uint8_t segment, uint64_t *whole)
+{
+    *whole = segment < f->segment_count ? f->segments[segment].size : f->header->shared_bytes;
+    return segment < f->segment_count || (segment == NPUC_SHARED_SEGMENT && f->header->shared_bytes);
+}
+
 static const char *check_transfer(const npuc_file *f, const uint8_t *record)
 {
     npuc_i_load t; /* a store has the same fields */
     memcpy(&t, record, sizeof t);
     uint64_t whole;
-    if (t.segment < f->segment_count)
-        whole = f->segments[t.segment].size;
-    else if (t.segment == NPUC_SHARED_SEGMENT && f->header->shared_bytes)
-        whole = f->header->shared_bytes;
-    else
-        return "an instruction names a segment that does not exist";
+    if (!segment_size(f, t.segment, &whole)) return "an instruction names a segment that does not exist";
     if (record[0] == NPUC_OP_STORE && t.segment == 0) return "an instruction stores among the weights";
     for (int a = 0; a < 4; a++)
         if (!t.size[a]) return "an instruction moves nothing";
@@ -423,6 +425,28 @@ static const char *check_sparse(const uint8_t *record)
     npuc_i_conv conv;
     memcpy(&conv, record, sizeof conv);
     return npuc_sparse_fault(&conv);
+}
+
+/* A custom instruction whose operands are in segments; a size of 0 means that one is not there. */
+static const char *check_far_operands(const npuc_file *f, const uint8_t *record)
+{
+    npuc_i_custom_global r;
+    memcpy(&r, record, sizeof r);
+    const struct {
+        uint64_t at, bytes;
+        uint8_t segment, write;
+    } operands[] = {{r.x, r.x_bytes, r.x_segment, 0},
+                    {r.b, r.b_bytes, r.b_segment, 0},
+                    {r.y, r.y_bytes, r.y_segment, 1},
+                    {r.workspace, r.workspace_bytes, r.workspace_segment, 1}};
+    for (size_t i = 0; i < sizeof operands / sizeof operands[0]; i++) {
+        uint64_t whole;
+        if (!operands[i].bytes) continue;
+        if (!segment_size(f, operands[i].segment, &whole)) return "an instruction names a segment that does not exist";
+        if (operands[i].write && operands[i].segment == 0) return "an instruction stores among the weights";
+        if (operands[i].at > whole || operands[i].bytes > whole - operands[i].at) return "an instruction leaves its segment";
+    }
+    return NULL;
 }
 
 /* The queue of each opcode plus 1, and where its rules begin; 0: there is no such opcode. */
@@ -481,6 +505,10 @@ static const char *check_stream(npuc_file *f, const opcodes *known, const uint8_
         }
         if (head.opcode == NPUC_OP_CONV) {
             const char *why = check_sparse(record);
+            if (why) return refuse(f, i, why);
+        }
+        if (head.opcode == NPUC_OP_CUSTOM_GLOBAL) {
+            const char *why = check_far_operands(f, record);
             if (why) return refuse(f, i, why);
         }
         if (head.opcode == NPUC_OP_BARRIER) {

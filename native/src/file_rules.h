@@ -175,6 +175,15 @@ static const rule RULES[] = {
     {64, RULE_ADDRESS, 72, 0}, /* constants */
     {64, RULE_ADDRESS, 80, 0}, /* y */
     {64, RULE_WIDTH, 156, 0}, /* bytes */
+    {65, RULE_ADDRESS, 56, 0}, /* x */
+    {65, RULE_ADDRESS, 64, 0}, /* b */
+    {65, RULE_ADDRESS, 72, 0}, /* constants */
+    {65, RULE_ADDRESS, 80, 0}, /* y */
+    {65, RULE_ADDRESS, 88, 0}, /* workspace */
+    {65, RULE_WIDTH, 100, 0}, /* bytes */
+    {66, RULE_ADDRESS, 136, 0}, /* constants */
+    {66, RULE_ADDRESS, 144, 0}, /* local_workspace */
+    {66, RULE_WIDTH, 156, 0}, /* bytes */
 };
 
 _Static_assert(sizeof(npuc_file_header) == 64, "records have the layout of the file");

@@ -148,6 +148,9 @@ int64_t npuc_sim_local_size(const npuc_sim *sim);
 int64_t npuc_sim_shared_size(const npuc_sim *sim);
 int32_t npuc_sim_core_count(const npuc_sim *sim);
 
+/* Whether kernels of plugins are called with guards around what they write. */
+void npuc_sim_guard(npuc_sim *sim, int32_t guarded);
+
 /* What a run takes if it packs every layer anew: bytes. */
 enum { NPUC_SIM_BUFFERS = 6 };
 typedef struct npuc_sim_needs {

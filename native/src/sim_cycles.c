@@ -176,6 +176,8 @@ static int64_t vector_work(const npuc_record *r)
     case NPUC_OP_SOFTMAX: return times(4, times(r->softmax.rows, r->softmax.width));
     case NPUC_OP_NORM: return times(4, times(r->norm.rows, r->norm.width));
     case NPUC_OP_CUSTOM: return r->custom.work;
+    case NPUC_OP_CUSTOM_LOCAL: return r->custom_local.work;
+    case NPUC_OP_CUSTOM_GLOBAL: return r->custom_global.work > (uint64_t)NPUC_HUGE ? NPUC_HUGE : (int64_t)r->custom_global.work;
     default: {
         const npuc_i_resize *p = &r->resize;
         const int64_t factors[] = {4, p->n, p->out_h, p->out_w, p->c};
@@ -204,6 +206,19 @@ static int64_t transfer_cycles(const npuc_machine *m, const npuc_i_load *r)
     return by_rate(times(runs, times(ceil_div(run, m->burst), m->burst)), m->dram_bytes);
 }
 
+/* Cycles in which a kernel that works in global memory has the DRAM channel. */
+static int64_t traffic_cycles(const npuc_machine *m, const npuc_i_custom_global *r)
+{
+    const int64_t bytes = r->traffic > (uint64_t)NPUC_HUGE ? NPUC_HUGE : (int64_t)r->traffic;
+    return by_rate(times(ceil_div(bytes, m->burst), m->burst), m->dram_bytes);
+}
+
+/* Its cycles from the first byte that it asks for to the last that it has moved. */
+static int64_t traffic_end(const npuc_machine *m, const npuc_i_custom_global *r)
+{
+    return r->traffic ? plus(m->dram_latency, traffic_cycles(m, r)) : 0;
+}
+
 static npuc_status cost_of(const npuc_machine *m, const npuc_record *r, int64_t *cycles, npuc_sim_error *error)
 {
     switch (r->head.opcode) {
@@ -229,6 +244,9 @@ static npuc_status cost_of(const npuc_machine *m, const npuc_record *r, int64_t 
     case NPUC_OP_QUANTIZED_LSTM: *cycles = plus(m->start, quantized_lstm_work(m, &r->quantized_lstm)); return NPUC_OK;
     case NPUC_OP_TABLE:
         *cycles = plus(m->start, ceil_div(vector_work(r), m->table_units ? m->table_units : m->vector_lanes));
+        return NPUC_OK;
+    case NPUC_OP_CUSTOM_GLOBAL:
+        *cycles = plus(m->start, max_i64(ceil_div(vector_work(r), m->vector_lanes), traffic_end(m, &r->custom_global)));
         return NPUC_OK;
     default: *cycles = plus(m->start, ceil_div(vector_work(r), m->vector_lanes)); return NPUC_OK;
     }
@@ -401,6 +419,12 @@ static npuc_status start_engine(play *p, int32_t c, int queue, int64_t when, con
     core_state *state = &p->core[c];
     const int64_t at = state->offset + npuc_order_head(&p->order.core[c], queue);
     int64_t end = plus(when, cycles), kept = 0;
+    if (d->record.head.opcode == NPUC_OP_CUSTOM_GLOBAL && d->record.custom_global.traffic) {
+        /* The channel is free for it when transfers before it are through. */
+        const int64_t begin = max_i64(plus(when, p->machine->start), p->dram_free);
+        end = max_i64(end, plus(begin, traffic_end(p->machine, &d->record.custom_global)));
+        p->dram_free = plus(begin, traffic_cycles(p->machine, &d->record.custom_global));
+    }
     banks_of(p->machine, d, state->banks[queue]);
     for (int64_t i = 0; i < state->recent_count; i++) {
         if (state->recent[i].end <= when) continue; /* nothing starts earlier from now on */

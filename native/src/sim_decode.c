@@ -642,6 +642,66 @@ static npuc_status custom(npuc_decoded *d)
     return dense(d, "y", r->y, r->y_bytes / size, size, 1);
 }
 
+/* What the kernel is told, and behind that its constants. */
+static npuc_status told(npuc_decoded *d, uint32_t address, uint32_t bytes)
+{
+    if (bytes < NPU_KERNEL_PARAMETERS * 4) return npuc_sim_fail(d->error, "constants have no room for what the kernel is told");
+    if (address % 16) return npuc_sim_fail(d->error, "constants, at %u, are not aligned to 16 bytes", address);
+    return dense(d, "constants", address, bytes, 1, 0);
+}
+
+static npuc_status workspace(npuc_decoded *d, const char *what, uint32_t address, uint32_t bytes)
+{
+    if (address % 16) return npuc_sim_fail(d->error, "%s, at %u, is not aligned to 16 bytes", what, address);
+    return dense(d, what, address, bytes, 1, 1);
+}
+
+static npuc_status custom_local(npuc_decoded *d)
+{
+    const npuc_i_custom_local *r = &d->record.custom_local;
+    const int64_t size = element(d, r->bytes);
+    if (!size) return NPUC_BAD_ARGUMENT;
+    if (!npuc_kernel_name_valid(r->kernel)) return npuc_sim_fail(d->error, "the name of its kernel is none");
+    if (r->x_bytes % size || r->b_bytes % size || r->y_bytes % size)
+        return npuc_sim_fail(d->error, "an operand is not made of elements of %d bytes", (int)size);
+    if ((r->b == NPUC_NONE) != (r->b_bytes == 0)) return npuc_sim_fail(d->error, "an operand that is not there has a size");
+    TRY(dense(d, "x", r->x, r->x_bytes / size, size, 0));
+    if (r->b != NPUC_NONE) TRY(dense(d, "b", r->b, r->b_bytes / size, size, 0));
+    TRY(told(d, r->constants, r->constant_bytes));
+    TRY(workspace(d, "workspace", r->workspace, r->workspace_bytes));
+    return dense(d, "y", r->y, r->y_bytes / size, size, 1);
+}
+
+/* A dense block of DRAM or of the shared memory. */
+static npuc_status far_block(npuc_decoded *d, const char *what, int32_t segment, uint64_t at, uint64_t bytes, int64_t element, int write)
+{
+    if (at > (uint64_t)NPUC_HUGE || bytes > (uint64_t)NPUC_HUGE) return npuc_sim_fail(d->error, "%s is outside of its segment", what);
+    if ((int64_t)at % element) return npuc_sim_fail(d->error, "%s, at %lld, is not aligned to %d bytes", what, (long long)at, (int)element);
+    npuc_access *a = next(d, what, write);
+    a->space = segment;
+    a->at = (int64_t)at;
+    a->run = (int64_t)bytes;
+    return finish(d);
+}
+
+static npuc_status custom_global(npuc_decoded *d)
+{
+    const npuc_i_custom_global *r = &d->record.custom_global;
+    const int64_t size = element(d, r->bytes);
+    if (!size) return NPUC_BAD_ARGUMENT;
+    if (!npuc_kernel_name_valid(r->kernel)) return npuc_sim_fail(d->error, "the name of its kernel is none");
+    if (r->x_bytes % (uint64_t)size || r->b_bytes % (uint64_t)size || r->y_bytes % (uint64_t)size)
+        return npuc_sim_fail(d->error, "an operand is not made of elements of %d bytes", (int)size);
+    if ((r->local_workspace == NPUC_NONE) != (r->local_workspace_bytes == 0))
+        return npuc_sim_fail(d->error, "a workspace that is not there has a size");
+    TRY(far_block(d, "x", r->x_segment, r->x, r->x_bytes, size, 0));
+    if (r->b_bytes) TRY(far_block(d, "b", r->b_segment, r->b, r->b_bytes, size, 0));
+    TRY(told(d, r->constants, r->constant_bytes));
+    if (r->local_workspace != NPUC_NONE) TRY(workspace(d, "local_workspace", r->local_workspace, r->local_workspace_bytes));
+    if (r->workspace_bytes) TRY(far_block(d, "workspace", r->workspace_segment, r->workspace, r->workspace_bytes, 16, 1));
+    return far_block(d, "y", r->y_segment, r->y, r->y_bytes, size, 1);
+}
+
 npuc_status npuc_decode(const uint8_t *record, npuc_decoded *d, npuc_sim_error *error)
 {
     memcpy(&d->record, record, NPUC_RECORD);
@@ -676,6 +736,8 @@ npuc_status npuc_decode(const uint8_t *record, npuc_decoded *d, npuc_sim_error *
     case NPUC_OP_NORM: return norm(d);
     case NPUC_OP_RESIZE: return resize(d);
     case NPUC_OP_CUSTOM: return custom(d);
+    case NPUC_OP_CUSTOM_LOCAL: return custom_local(d);
+    case NPUC_OP_CUSTOM_GLOBAL: return custom_global(d);
     default: return npuc_sim_fail(error, "%d is no opcode", d->record.head.opcode);
     }
 }

@@ -16,7 +16,8 @@
 typedef struct job {
     npuc_workshop *shop;
     const npuc_decoded *d;
-    uint8_t *local, *far;
+    uint8_t *local;
+    uint8_t *const *memory; /* of each access */
     const npuc_origin *origin;
     int32_t threads;
     npuc_sim_error *error;
@@ -99,9 +100,9 @@ static npuc_status transfer(const job *j)
     const int load = r.head.opcode == NPUC_OP_LOAD;
     for (int i = 0; i < 3; i++)
         axes[i] = load ? (axis){r.size[i], r.far_stride[i], r.near_stride[i]} : (axis){r.size[i], r.near_stride[i], r.far_stride[i]};
-    uint8_t *near = j->local + r.local, *far = j->far + r.offset;
+    uint8_t *near = j->local + r.local, *far = j->memory[0] + r.offset;
     if (load && (r.head.flags & NPUC_COMPRESSED))
-        return npuc_streams_load(&j->shop->streams, !j->shop->layers.frugal, &r, j->far, near, j->error);
+        return npuc_streams_load(&j->shop->streams, !j->shop->layers.frugal, &r, j->memory[0], near, j->error);
     move(load ? far : near, load ? near : far, axes, 3, r.size[3]);
     return NPUC_OK;
 }
@@ -642,24 +643,108 @@ static npuc_status resize(const job *j)
 _Static_assert(sizeof(((npuc_i_custom *)0)->kernel) == NPU_KERNEL_NAME, "npu_kernel.h and the instruction set agree");
 _Static_assert(sizeof(((npuc_i_custom *)0)->parameters) == NPU_KERNEL_PARAMETERS * 4, "npu_kernel.h and the instruction set agree");
 
+enum { GUARD = 64 };
+
+static uint8_t guard_byte(int64_t i) { return (uint8_t)(0xa5 ^ (i * 37)); }
+
+static int64_t guarded_size(int64_t bytes) { return GUARD + (bytes + GUARD - 1) / GUARD * GUARD + GUARD; }
+
+/* Blocks that a kernel writes, each in a copy with guards before and behind it. */
+typedef struct guarded {
+    void **field;
+    uint8_t *home, *copy;
+    int64_t bytes;
+    const char *what;
+} guarded;
+
+static void guard(const guarded *g)
+{
+    for (int64_t i = 0; i < guarded_size(g->bytes); i++) g->copy[i] = guard_byte(i);
+    memcpy(g->copy + GUARD, g->home, (size_t)g->bytes);
+    *g->field = g->copy + GUARD;
+}
+
+static int is_whole(const guarded *g)
+{
+    for (int64_t i = 0; i < guarded_size(g->bytes); i++)
+        if ((i < GUARD || i >= GUARD + g->bytes) && g->copy[i] != guard_byte(i)) return 0;
+    return 1;
+}
+
+/* Calls a kernel. Where programs are proved (the sanitizer), a byte that it writes beyond its result or a workspace is found. */
+static npuc_status call_kernel(const job *j, const uint8_t *name, npu_kernel_call *call)
+{
+    const npu_kernel known = npuc_find_kernel(name);
+    if (!known) return npuc_sim_fail(j->error, "the kernel '%s' is not registered", (const char *)name);
+    guarded blocks[] = {{&call->y, call->y, NULL, call->y_bytes, "result"},
+                        {&call->workspace, call->workspace, NULL, call->workspace_bytes, "workspace"},
+                        {&call->local_workspace, call->local_workspace, NULL, call->local_workspace_bytes, "workspace in local memory"}};
+    enum { BLOCKS = sizeof blocks / sizeof blocks[0] };
+    if (j->shop->guarded) {
+        int64_t room = 0;
+        for (int i = 0; i < BLOCKS; i++) room += guarded_size(blocks[i].bytes);
+        uint8_t *scratch = npuc_buffer_get(&j->shop->scratch, room);
+        if (!scratch) return no_memory(j);
+        for (int i = 0; i < BLOCKS; scratch += guarded_size(blocks[i++].bytes)) {
+            blocks[i].copy = scratch;
+            if (blocks[i].home) guard(&blocks[i]);
+        }
+    }
+    const int32_t answer = known(call);
+    if (answer) return npuc_sim_fail(j->error, "the kernel '%s' refuses its operands (%d)", (const char *)name, (int)answer);
+    for (int i = 0; i < BLOCKS && j->shop->guarded; i++) {
+        if (!blocks[i].home) continue;
+        if (!is_whole(&blocks[i]))
+            return npuc_sim_fail(j->error, "the kernel '%s' writes beyond the %lld bytes of its %s", (const char *)name,
+                                 (long long)blocks[i].bytes, blocks[i].what);
+        memcpy(blocks[i].home, blocks[i].copy + GUARD, (size_t)blocks[i].bytes);
+    }
+    return NPUC_OK;
+}
+
 static npuc_status custom(const job *j)
 {
     const npuc_i_custom *r = &j->d->record.custom;
-    const npu_kernel known = npuc_find_kernel(r->kernel);
-    if (!known) return npuc_sim_fail(j->error, "the kernel '%s' is not registered", (const char *)r->kernel);
-    const npu_kernel_call call = {.x = j->local + r->x,
-                                  .b = r->b == NPUC_NONE ? NULL : j->local + r->b,
-                                  .constants = r->constants == NPUC_NONE ? NULL : j->local + r->constants,
-                                  .y = j->local + r->y,
-                                  .x_bytes = r->x_bytes,
-                                  .b_bytes = r->b_bytes,
-                                  .constant_bytes = r->constant_bytes,
-                                  .y_bytes = r->y_bytes,
-                                  .parameters = r->parameters,
-                                  .bytes = r->bytes};
-    const int32_t answer = known(&call);
-    if (answer) return npuc_sim_fail(j->error, "the kernel '%s' refuses its operands (%d)", (const char *)r->kernel, (int)answer);
-    return NPUC_OK;
+    npu_kernel_call call = {.x = j->local + r->x,
+                            .b = r->b == NPUC_NONE ? NULL : j->local + r->b,
+                            .constants = r->constants == NPUC_NONE ? NULL : j->local + r->constants,
+                            .y = j->local + r->y,
+                            .x_bytes = r->x_bytes,
+                            .b_bytes = r->b_bytes,
+                            .constant_bytes = r->constant_bytes,
+                            .y_bytes = r->y_bytes,
+                            .parameters = r->parameters,
+                            .bytes = r->bytes};
+    return call_kernel(j, r->kernel, &call);
+}
+
+/* The forms that have their numbers in front of the constants: each block is an access of its name. */
+static npuc_status custom_with_workspace(const job *j, const uint8_t *name, int32_t element)
+{
+    enum { PARAMETER_BYTES = NPU_KERNEL_PARAMETERS * 4 };
+    npu_kernel_call call = {.bytes = element};
+    int32_t parameters[NPU_KERNEL_PARAMETERS];
+    for (int32_t i = 0; i < j->d->count; i++) {
+        const npuc_access *a = &j->d->access[i];
+        uint8_t *at = j->memory[i] + a->at;
+        if (strcmp(a->what, "x") == 0)
+            call.x = at, call.x_bytes = a->run;
+        else if (strcmp(a->what, "b") == 0)
+            call.b = at, call.b_bytes = a->run;
+        else if (strcmp(a->what, "y") == 0)
+            call.y = at, call.y_bytes = a->run;
+        else if (strcmp(a->what, "workspace") == 0)
+            call.workspace = at, call.workspace_bytes = a->run;
+        else if (strcmp(a->what, "local_workspace") == 0)
+            call.local_workspace = at, call.local_workspace_bytes = a->run;
+        else {
+            memcpy(parameters, at, PARAMETER_BYTES);
+            call.constant_bytes = a->run - PARAMETER_BYTES;
+            call.constants = call.constant_bytes ? at + PARAMETER_BYTES : NULL;
+        }
+    }
+    call.parameters = parameters;
+    return call_kernel(j, name, &call);
 }
 
 /* ---- all ---- */
@@ -684,7 +769,7 @@ static npuc_status check_overlap(const job *j)
         const npuc_access *y = &d->access[last];
         for (int32_t i = 0; y->write && i < last; i++) {
             const npuc_access *x = &d->access[i];
-            if (apart(x, y)) continue;
+            if (x->space != y->space || apart(x, y)) continue;
             if (is_elementwise(opcode) && may_be_y(x) && x->low == y->low && x->high == y->high) continue;
             return npuc_sim_fail(j->error, "%s overlaps %s", y->what, x->what);
         }
@@ -692,10 +777,10 @@ static npuc_status check_overlap(const job *j)
     return NPUC_OK;
 }
 
-npuc_status npuc_sim_instruction(npuc_workshop *workshop, const npuc_decoded *decoded, uint8_t *local, uint8_t *far,
+npuc_status npuc_sim_instruction(npuc_workshop *workshop, const npuc_decoded *decoded, uint8_t *local, uint8_t *const *memory,
                                  const npuc_origin *origin, int32_t threads, npuc_sim_error *error)
 {
-    const job work = {workshop, decoded, local, far, origin, threads, error}, *j = &work;
+    const job work = {workshop, decoded, local, memory, origin, threads, error}, *j = &work;
     npuc_status status = check_overlap(j);
     if (status) return status;
     if (npuc_is_float_instruction(&decoded->record))
@@ -722,6 +807,8 @@ npuc_status npuc_sim_instruction(npuc_workshop *workshop, const npuc_decoded *de
     case NPUC_OP_SOFTMAX: return softmax(j);
     case NPUC_OP_NORM: return norm(j);
     case NPUC_OP_CUSTOM: return custom(j);
+    case NPUC_OP_CUSTOM_LOCAL: return custom_with_workspace(j, decoded->record.custom_local.kernel, decoded->record.custom_local.bytes);
+    case NPUC_OP_CUSTOM_GLOBAL: return custom_with_workspace(j, decoded->record.custom_global.kernel, decoded->record.custom_global.bytes);
     default: return resize(j);
     }
 }

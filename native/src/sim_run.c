@@ -30,6 +30,7 @@ npuc_shadow **npuc_sim_shadow(npuc_sim *sim) { return &sim->shadow; }
 int64_t npuc_sim_local_size(const npuc_sim *sim) { return sim->local_size; }
 int64_t npuc_sim_shared_size(const npuc_sim *sim) { return sim->shared_size; }
 int32_t npuc_sim_core_count(const npuc_sim *sim) { return sim->cores; }
+void npuc_sim_guard(npuc_sim *sim, int32_t guarded) { sim->workshop.guarded = guarded; }
 
 static int is_sane(int32_t cores, int64_t local_size, int64_t shared_size, const uint8_t *constants, int64_t constants_size)
 {
@@ -210,11 +211,11 @@ static npuc_status step(npuc_sim *sim, const npuc_sim_program *program, npuc_ord
     if (!status) status = check(sim, program, core, &decoded, error);
     if (!status && observer && observer->instruction) status = observer->instruction(observer->context, core, at, &decoded);
     if (!status) {
-        uint8_t *far = NULL;
+        uint8_t *memory[NPUC_ACCESSES] = {NULL};
         int64_t size;
-        if (decoded.record.head.opcode <= NPUC_OP_STORE) far = npuc_sim_memory_of(sim, program, core, &decoded.access[0], &size);
-        status =
-            npuc_sim_instruction(&sim->workshop, &decoded, sim->local + core * sim->local_step, far, &sim->origin[core], threads, error);
+        for (int32_t i = 0; i < decoded.count; i++) memory[i] = npuc_sim_memory_of(sim, program, core, &decoded.access[i], &size);
+        status = npuc_sim_instruction(&sim->workshop, &decoded, sim->local + core * sim->local_step, memory, &sim->origin[core], threads,
+                                      error);
     }
     if (!status && observer && observer->finished) status = observer->finished(observer->context, core, at, &decoded);
     if (status) return npuc_sim_at(error, status, core, at, record[0]);

@@ -119,9 +119,9 @@ static npuc_shadow *shadow_of(npuc_sim *sim)
 /* The host may write before the size of a segment is known here: regions grow. */
 static int region_grow(region *r, int64_t size, int32_t readers)
 {
-    if (r->pages && r->readers == readers && r->size >= size) return 1;
+    if (r->pages && r->readers >= readers && r->size >= size) return 1;
     region larger;
-    if (!region_make(&larger, size > r->size ? size : r->size, readers)) return 0;
+    if (!region_make(&larger, size > r->size ? size : r->size, readers > r->readers ? readers : r->readers)) return 0;
     for (int64_t i = 0; i < r->page_count && r->pages; i++) {
         if (!r->pages[i]) continue;
         page *copy = page_at(&larger, i * PAGE);
@@ -270,8 +270,9 @@ static npuc_status touch_access(watch *w, uint32_t number, const npuc_access *ac
     const place *at = &w->places[number];
     if (access->space == 0) return NPUC_OK; /* constants are never written */
     region *r = access->space == NPUC_LOCAL ? &w->local[at->core] : &w->shadow->segment[access->space];
-    /* Local memory is read by the queues of its core, all else by the load queues. */
-    const int32_t reader = access->space == NPUC_LOCAL ? at->queue - NPUC_QUEUE_STORE : at->core;
+    /* Local memory is read by the queues of its core, all else by the load queues, and behind those by kernels of the vector queues. */
+    const int32_t behind = at->queue == NPUC_QUEUE_VECTOR ? npuc_sim_core_count(w->sim) : 0;
+    const int32_t reader = access->space == NPUC_LOCAL ? at->queue - NPUC_QUEUE_STORE : behind + at->core;
     npuc_blocks blocks = npuc_blocks_of(access);
     for (int64_t first; npuc_next_block(&blocks, &first);) {
         npuc_status status = touch(w, r, number, access, first, access->run, reader);
@@ -391,6 +392,15 @@ static void number_instructions(watch *w)
     }
 }
 
+/* Whether an instruction of the vector engine reads memory far away. */
+static int has_global_kernels(const watch *w)
+{
+    for (int32_t c = 0; c < w->order.cores; c++)
+        for (int64_t i = 0; i < w->order.core[c].count; i++)
+            if (npuc_order_record(&w->order.core[c], i)[0] == NPUC_OP_CUSTOM_GLOBAL) return 1;
+    return 0;
+}
+
 static npuc_status prepare(watch *w)
 {
     const npuc_sim_program *program = w->program;
@@ -405,11 +415,11 @@ static npuc_status prepare(watch *w)
     w->numbers = calloc((size_t)w->order.cores, sizeof *w->numbers);
     w->clocks = calloc((size_t)(total * w->width), sizeof *w->clocks);
     int enough = w->shadow && w->local && w->places && w->numbers && w->clocks;
-    const int32_t cores = npuc_sim_core_count(w->sim);
+    const int32_t readers = npuc_sim_core_count(w->sim) * (has_global_kernels(w) ? 2 : 1);
     for (int32_t c = 0; c < w->order.cores && enough; c++) enough = region_make(&w->local[c], npuc_sim_local_size(w->sim), NPUC_QUEUES - 1);
     for (int32_t i = 1; i < program->segment_count && i < NPUC_SHARED_SEGMENT && enough; i++)
-        enough = program->segments[i].size >= 0 && region_grow(&w->shadow->segment[i], program->segments[i].size, cores);
-    if (enough) enough = region_grow(&w->shadow->segment[NPUC_SHARED_SEGMENT], npuc_sim_shared_size(w->sim), cores);
+        enough = program->segments[i].size >= 0 && region_grow(&w->shadow->segment[i], program->segments[i].size, readers);
+    if (enough) enough = region_grow(&w->shadow->segment[NPUC_SHARED_SEGMENT], npuc_sim_shared_size(w->sim), readers);
     if (!enough) return npuc_sim_fail(w->error, "memory is short"), NPUC_NO_MEMORY;
     number_instructions(w);
     return NPUC_OK;
@@ -427,7 +437,9 @@ npuc_status npuc_sim_sanitize(npuc_sim *sim, const npuc_sim_program *program, in
     if (status) return status;
     status = prepare(&w);
     if (!status && allocation_count) status = check_allocations(&w, allocations, allocation_count);
+    npuc_sim_guard(sim, 1);
     if (!status) status = npuc_sim_execute(sim, program, threads, &observer, error);
+    npuc_sim_guard(sim, 0);
     *found = w.found;
     for (int i = 1; i < 256 && w.shadow; i++)
         if (w.shadow->segment[i].pages) region_settle(&w.shadow->segment[i]);

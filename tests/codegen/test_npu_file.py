@@ -501,6 +501,40 @@ def test_strides_that_wrap_around_are_refused_by_both(driver: Path, stride: int,
     ]
 
 
+@pytest.mark.parametrize(
+    "changes,words",
+    [
+        ({}, ""),
+        ({"x": 992, "x_bytes": 1 << 20}, "leaves its segment"),
+        ({"x": 1 << 63}, "leaves its segment"),
+        ({"y_bytes": (1 << 64) - 8}, "leaves its segment"),
+        ({"b_segment": 9}, ""),  # there is no b
+        ({"b_bytes": 8, "b_segment": 9}, "names a segment that does not exist"),
+        ({"y_segment": 0}, "stores among the weights"),
+        ({"workspace_bytes": 8}, "stores among the weights"),
+        ({"workspace_bytes": 8, "workspace_segment": 1, "workspace": 1 << 20}, "leaves its segment"),
+        ({"local_workspace": 1 << 30}, "has a bad field"),
+        ({"bytes": 3}, "has a bad field"),
+    ],
+)
+def test_operands_in_global_memory_are_inside_their_segments(
+    driver: Path, changes: dict[str, Any], words: str
+) -> None:
+    made = records("custom_global", 1)
+    made["x_segment"], made["x_bytes"], made["y_segment"], made["y_bytes"], made["bytes"] = 1, 8, 1, 8, 1
+    made["queue"], made["x"] = isa.QUEUES.index("vector"), 992
+    for name, value in changes.items():
+        made[name] = value
+    stream = as_stream(made)
+    if not words:
+        check_stream(stream, _around())
+        return
+    with pytest.raises(ValueError, match=words):
+        check_stream(stream, _around())
+    only = NpuSubgraph("only", (stream,), ("image",), ("scores",))
+    assert read_in_c(driver, [as_bytes(random_model(subgraphs=(only,)))]) == [f"an instruction {words}"]
+
+
 def test_the_shared_memory_is_a_segment_where_there_is_one() -> None:
     check_stream(_load(segment=255, offset=56), _around(shared_bytes=64))
     with pytest.raises(ValueError, match="leaves its segment"):
@@ -535,7 +569,8 @@ def test_every_byte_wide_choice_of_the_instruction_set_has_a_rule() -> None:
         field.name
         for instruction in isa.INSTRUCTIONS
         for field in instruction.fields
-        if field.type == "u1" and field.name not in ("segment", "bits", "bytes", "kernel")
+        if field.type == "u1" and field.name not in ("bits", "bytes", "kernel")
+        if not re.fullmatch(r"(\w+_)?segment", field.name)
     }
     assert named == set(CHOICES)
 

@@ -59,7 +59,9 @@ typedef enum npuc_opcode {
     NPUC_OP_SOFTMAX = 31,
     NPUC_OP_NORM = 32,
     NPUC_OP_RESIZE = 33,
-    NPUC_OP_CUSTOM = 64
+    NPUC_OP_CUSTOM = 64,
+    NPUC_OP_CUSTOM_LOCAL = 65,
+    NPUC_OP_CUSTOM_GLOBAL = 66
 } npuc_opcode;
 
 /* X(name, opcode, queue) for every instruction. */
@@ -87,7 +89,9 @@ typedef enum npuc_opcode {
     X(softmax, 31, NPUC_QUEUE_VECTOR) \
     X(norm, 32, NPUC_QUEUE_VECTOR) \
     X(resize, 33, NPUC_QUEUE_VECTOR) \
-    X(custom, 64, NPUC_QUEUE_VECTOR)
+    X(custom, 64, NPUC_QUEUE_VECTOR) \
+    X(custom_local, 65, NPUC_QUEUE_VECTOR) \
+    X(custom_global, 66, NPUC_QUEUE_VECTOR)
 
 /* What all records begin with. */
 typedef struct npuc_head {
@@ -617,5 +621,52 @@ typedef struct npuc_i_custom {
     uint8_t rest[3];
 } npuc_i_custom;
 NPUC_ISA_CHECK(npuc_i_custom);
+
+/* A kernel that a plugin provides, on dense blocks of local memory, with a workspace there (docs/plugins.md). */
+typedef struct npuc_i_custom_local {
+    npuc_head head;
+    uint8_t kernel[32]; /* its name: letters, digits, underscores, dots and dashes, then zeros, one at least */
+    uint32_t x; /* the first operand */
+    uint32_t x_bytes; /* its size */
+    uint32_t b; /* the second operand, or none */
+    uint32_t b_bytes; /* its size, or 0 */
+    uint32_t constants; /* i32[16], what the kernel is told, then its constants; at a multiple of 16 */
+    uint32_t constant_bytes; /* their size, at least 64 */
+    uint32_t y; /* the result, apart from all others */
+    uint32_t y_bytes; /* its size */
+    uint32_t workspace; /* bytes that the kernel may use as it likes, at a multiple of 16, apart from all others */
+    uint32_t workspace_bytes; /* their number */
+    uint32_t work; /* elements that the lanes of the vector engine take one cycle each for */
+    uint8_t bytes; /* x, b and y are at multiples of this, and their sizes are: 1, 2, 4 or 8 */
+    uint8_t rest[59];
+} npuc_i_custom_local;
+NPUC_ISA_CHECK(npuc_i_custom_local);
+
+/* A kernel that a plugin provides, on whole tensors in global memory, with workspaces (docs/plugins.md). */
+typedef struct npuc_i_custom_global {
+    npuc_head head;
+    uint8_t kernel[32]; /* its name: letters, digits, underscores, dots and dashes, then zeros, one at least */
+    uint64_t x; /* the first operand */
+    uint64_t x_bytes; /* its size */
+    uint64_t b; /* the second operand */
+    uint64_t b_bytes; /* its size; 0: there is none */
+    uint64_t y; /* the result, apart from all others */
+    uint64_t y_bytes; /* its size */
+    uint64_t workspace; /* bytes that the kernel may use as it likes, at a multiple of 16, apart from all others */
+    uint64_t workspace_bytes; /* their number; 0: there are none */
+    uint64_t work; /* elements that the lanes of the vector engine take one cycle each for */
+    uint64_t traffic; /* bytes that the kernel moves from and to global memory */
+    uint32_t constants; /* i32[16], what the kernel is told, then its constants; at a multiple of 16 */
+    uint32_t constant_bytes; /* their size, at least 64 */
+    uint32_t local_workspace; /* a workspace in local memory, at a multiple of 16, or none */
+    uint32_t local_workspace_bytes; /* its size, or 0 */
+    uint8_t x_segment; /* of x: a segment of DRAM, or 255 for the shared memory */
+    uint8_t b_segment; /* of b; 0 if there is none */
+    uint8_t y_segment; /* of y */
+    uint8_t workspace_segment; /* of the workspace; 0 if there is none */
+    uint8_t bytes; /* x, b and y are at multiples of this, and their sizes are: 1, 2, 4 or 8 */
+    uint8_t rest[3];
+} npuc_i_custom_global;
+NPUC_ISA_CHECK(npuc_i_custom_global);
 
 #endif /* NPUC_ISA_H */

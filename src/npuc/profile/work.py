@@ -100,7 +100,7 @@ def _rate(target: Target, activation: int, weight: int) -> float:
 
 def moved(stream: Array, core: int, layers: int) -> dict[str, Array]:
     """By layer, the bytes of constants (as they come and as they are in use) and of feature maps from DRAM, into it, and both
-    ways to the shared memory."""
+    ways to the shared memory. Kernels that work in DRAM count by their own statement."""
     known = heads(stream)
     names = ("weights_in", "weights_decoded", "features_in", "features_out", "shared")
     totals = {name: np.zeros(layers, np.int64) for name in names}
@@ -119,6 +119,11 @@ def moved(stream: Array, core: int, layers: int) -> dict[str, Array]:
         if name == "load":
             chosen = counted & constant
             np.add.at(totals["weights_decoded"], transfers["layer"][chosen], decoded(transfers[chosen]))
+    kind = BY_NAME["custom_global"]
+    records = np.ascontiguousarray(stream[known["opcode"] == kind.opcode]).view(kind.dtype).reshape(-1)
+    results = np.minimum(records["y_bytes"], records["traffic"]).astype(np.int64)
+    np.add.at(totals["features_out"], records["layer"], results)
+    np.add.at(totals["features_in"], records["layer"], records["traffic"].astype(np.int64) - results)
     return totals
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -82,17 +83,12 @@ def _streams(model: CompiledModel) -> Iterator[BufferPlace]:
 def _transfers(
     model: CompiledModel, subgraph: str, core: int, stream: Array, ends: list[tuple[int, int, int]]
 ) -> Iterator[BufferPlace]:
-    """What the loads and stores of a core touch beside tensors, by layer and memory, as runs of bytes."""
+    """What a core touches in DRAM and in shared memory beside tensors, by layer and memory, as runs of bytes."""
     touched: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
-    for name in ("load", "store"):
-        kind = BY_NAME[name]
-        numbers = np.flatnonzero(stream[:, 0] == kind.opcode)
-        records = stream[numbers].view(kind.dtype)[:, 0]
-        low, high = reach(records)
-        rows = zip(records["layer"], records["segment"], low, high, numbers, strict=True)
-        for layer, segment, first, end, number in ((int(v) for v in row) for row in rows):
-            if not any(segment == s and a <= first and end <= b for s, a, b in ends):
-                touched.setdefault((layer, segment), []).append((first, end, number))
+    for row in (*_of_transfers(stream), *_of_kernels(stream)):
+        layer, segment, first, end, number = map(int, row)
+        if not any(segment == s and a <= first and end <= b for s, a, b in ends):
+            touched.setdefault((layer, segment), []).append((first, end, number))
     for (layer, segment), pieces in sorted(touched.items()):
         for start, end, first, last in _joined(pieces):
             place = model.segments[segment] if segment != SHARED else None
@@ -108,6 +104,26 @@ def _transfers(
                 first,
                 last,
             )
+
+
+def _of_transfers(stream: Array) -> Iterator[tuple[Any, ...]]:
+    """Of each load and store: layer, segment, first byte, end, instruction."""
+    for name in ("load", "store"):
+        kind = BY_NAME[name]
+        numbers = np.flatnonzero(stream[:, 0] == kind.opcode)
+        records = stream[numbers].view(kind.dtype)[:, 0]
+        yield from zip(records["layer"], records["segment"], *reach(records), numbers, strict=True)
+
+
+def _of_kernels(stream: Array) -> Iterator[tuple[Any, ...]]:
+    """The same of the operands and workspaces of kernels that work in global memory."""
+    kind = BY_NAME["custom_global"]
+    numbers = np.flatnonzero(stream[:, 0] == kind.opcode)
+    for number, record in zip(numbers, stream[numbers].view(kind.dtype)[:, 0], strict=True):
+        for name in (field.name for field in kind.fields if field.far):
+            start, size = int(record[name]), int(record[f"{name}_bytes"])
+            if size:
+                yield record["layer"], record[f"{name}_segment"], start, start + size, number
 
 
 def _joined(pieces: list[tuple[int, int, int]]) -> list[tuple[int, int, int, int]]:

@@ -1,9 +1,9 @@
 """What every instruction of a stream has to fulfil before anything looks at it a second time.
 
 Opcodes, queues, layers, types and other choices are ones that exist, local addresses are inside local memory, the blocks of
-DMA are inside their segment and inside local memory, nothing is stored among the weights, and no instruction waits for a
-later one. Whether the operands of an engine fit local memory is for whoever executes it: that is its meaning.
-native/src/file.c checks the same, by `rules`, with the same words.
+DMA are inside their segment and inside local memory, and so are operands of kernels that are in segments; nothing is stored
+among the weights, and no instruction waits for a later one. Whether the operands of an engine fit local memory is for whoever
+executes it: that is its meaning. native/src/file.c checks the same, by `rules`, with the same words.
 """
 
 from __future__ import annotations
@@ -163,6 +163,8 @@ def check_stream(stream: Array, around: Surroundings) -> tuple[int, ...]:
             _check_transfers(records, instruction.name == "store", around, chosen)
         if instruction.name == "conv":
             _check_sparse(part.view(_DTYPES[instruction.opcode])[:, 0], chosen)
+        if any(field.far for field in instruction.fields):
+            _check_far_operands(part.view(_DTYPES[instruction.opcode])[:, 0], around, chosen)
     return _barriers(stream, inside)
 
 
@@ -192,20 +194,37 @@ def _check_fields(rows: Array, field_rules: _Rules, local_bytes: int, places: Ar
             _refuse(bad.any(axis=1), f"has a bad field '{name}'", places)
 
 
-def _check_transfers(records: Array, store: bool, around: Surroundings, places: Array) -> None:
+def _sizes_of_segments(segment: Array, around: Surroundings, places: Array) -> Array:
+    """Bytes of the segments that instructions name."""
     sizes = np.zeros(256, np.int64)
     sizes[: len(around.segments)] = around.segments
     sizes[SHARED] = around.shared_bytes
-    segment = records["segment"]
     exists = segment < len(around.segments)
     if around.shared_bytes:
         exists |= segment == SHARED
     _refuse(~exists, "names a segment that does not exist", places)
+    whole: Array = sizes[segment]
+    return whole
+
+
+def _check_far_operands(records: Array, around: Surroundings, places: Array) -> None:
+    """Operands in segments; a size of 0 means that one is not there."""
+    for name, write in (("x", False), ("b", False), ("y", True), ("workspace", True)):
+        there = np.flatnonzero(records[f"{name}_bytes"])
+        at, size, segment = (records[field][there] for field in (name, f"{name}_bytes", f"{name}_segment"))
+        whole = _sizes_of_segments(segment, around, places[there]).astype(np.uint64)
+        if write:
+            _refuse(segment == 0, "stores among the weights", places[there])
+        _refuse((at > whole) | (size > whole - np.minimum(at, whole)), "leaves its segment", places[there])
+
+
+def _check_transfers(records: Array, store: bool, around: Surroundings, places: Array) -> None:
+    segment = records["segment"]
+    whole = _sizes_of_segments(segment, around, places)
     if store:
         _refuse(segment == 0, "stores among the weights", places)
     size = records["size"].astype(np.int64)
     _refuse((size == 0).any(axis=1), "moves nothing", places)
-    whole = sizes[segment]
     offset = records["offset"]
     if not store:
         _check_compressed(records, places)

@@ -21,11 +21,13 @@ from npuc.arrays import Array, ceil_div
 from npuc.errors import EngineError, PluginError
 from npuc.native import library
 from npuc.plugin_code import fault_of
-from npuc.program.isa import BY_NAME, KERNEL_NAME, KERNEL_PARAMETERS
+from npuc.program.isa import BY_NAME, CUSTOM, KERNEL_NAME, KERNEL_PARAMETERS
 from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.registries import Registry
 
 _WORD, _ALIGNED = 4, 16
+_GUARD, _UNDEFINED = 64, 0xCD
+"""Bytes before and behind a workspace that a kernel must not write, and what is in one before it writes."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,10 @@ class KernelCall:
     """As many as an instruction has; those that the compiler did not state are 0."""
     b: Array | None = None
     constants: Array | None = None
+    workspace: Array | None = None
+    """Bytes that it may use as it likes, in the memory that its operands are in; what is in them at first is undefined."""
+    local_workspace: Array | None = None
+    """The same in local memory, of a kernel that works in global memory."""
 
     def real(self, index: int) -> float:
         """A parameter that the compiler stated as a real number, as float32.
@@ -126,6 +132,8 @@ class _RawCall(ctypes.Structure):
         *((f"{name}_bytes", ctypes.c_int64) for name in ("x", "b", "constant", "y")),
         ("parameters", ctypes.POINTER(ctypes.c_int32)),
         ("bytes", ctypes.c_int32),
+        *((name, ctypes.c_void_p) for name in ("workspace", "local_workspace")),
+        *((f"{name}_bytes", ctypes.c_int64) for name in ("workspace", "local_workspace")),
     )
 
 
@@ -173,18 +181,30 @@ def register(
 
 
 def run(
-    name: str, x: Array, b: Array | None, constants: Array | None, y: Array, parameters: Sequence[int]
+    name: str,
+    x: Array,
+    b: Array | None,
+    constants: Array | None,
+    y: Array,
+    parameters: Sequence[int],
+    workspace: int = 0,
+    local_workspace: int = 0,
 ) -> None:
-    """Call a kernel on whole tensors in memory order; it fills `y`."""
+    """Call a kernel on whole tensors in memory order, with workspaces of so many bytes; it fills `y`."""
     filled = (*parameters, *(0,) * (KERNEL_PARAMETERS - len(parameters)))
+    blocks = [np.full(size + 2 * _GUARD, _UNDEFINED, np.uint8) for size in (workspace, local_workspace)]
+    inner = [block[_GUARD:-_GUARD] if block.size > 2 * _GUARD else None for block in blocks]
+    call = KernelCall(_raw(x), _raw(y), filled, None if b is None else _raw(b), constants, *inner)
     try:
-        KERNELS[name].function(
-            KernelCall(_raw(x), _raw(y), filled, None if b is None else _raw(b), constants)
-        )
+        KERNELS[name].function(call)
     except Exception as error:
         raise fault_of(error) or EngineError(
             f"the kernel '{name}' failed: {type(error).__name__}: {error}"
         ) from error
+    for block in blocks:
+        if not (block[:_GUARD] == _UNDEFINED).all() or not (block[-_GUARD:] == _UNDEFINED).all():
+            size = block.size - 2 * _GUARD
+            raise EngineError(f"the kernel '{name}' writes beyond the {size} bytes of its workspace")
 
 
 def native_function(name: str, address: int) -> Callable[[KernelCall], None]:
@@ -193,10 +213,14 @@ def native_function(name: str, address: int) -> Callable[[KernelCall], None]:
 
     def call_native(call: KernelCall) -> None:
         blocks = {"x": call.x, "b": call.b, "constants": call.constants, "y": call.y}
+        spaces = {"workspace": call.workspace, "local_workspace": call.local_workspace}
+        blocks |= spaces
         raw = _RawCall(**{key: block.ctypes.data for key, block in blocks.items() if block is not None})
         raw.x_bytes, raw.y_bytes = call.x.nbytes, call.y.nbytes
         raw.b_bytes = 0 if call.b is None else call.b.nbytes
         raw.constant_bytes = 0 if call.constants is None else call.constants.nbytes
+        for key, block in spaces.items():
+            setattr(raw, f"{key}_bytes", 0 if block is None else block.nbytes)
         raw.parameters = (ctypes.c_int32 * KERNEL_PARAMETERS)(*call.parameters)
         raw.bytes = 1
         if status := function(ctypes.byref(raw)):
@@ -214,14 +238,13 @@ def failure() -> Exception | None:
 
 def names_in(model: CompiledModel) -> list[str]:
     """The kernels that a compiled model needs, by name."""
-    custom = BY_NAME["custom"]
     kernels: set[str] = set()
-    for subgraph in model.subgraphs:
-        if isinstance(subgraph, NpuSubgraph):
-            for stream in subgraph.streams:
-                chosen = stream[stream[:, 0] == custom.opcode]
-                names = np.ascontiguousarray(chosen).view(custom.dtype).reshape(-1)["kernel"]
-                kernels.update(shown(name) for name in np.unique(names, axis=0))
+    streams = [stream for part in model.subgraphs if isinstance(part, NpuSubgraph) for stream in part.streams]
+    for custom in map(BY_NAME.__getitem__, CUSTOM):
+        for stream in streams:
+            chosen = stream[stream[:, 0] == custom.opcode]
+            names = np.ascontiguousarray(chosen).view(custom.dtype).reshape(-1)["kernel"]
+            kernels.update(shown(name) for name in np.unique(names, axis=0))
     return sorted(kernels)
 
 
@@ -242,6 +265,10 @@ def _called(kernel: Kernel, raw: _RawCall) -> int:
             tuple(raw.parameters[:KERNEL_PARAMETERS]),
             _at(raw.b, raw.b_bytes) if raw.b else None,
             _at(raw.constants, raw.constant_bytes) if raw.constants else None,
+            _at(raw.workspace, raw.workspace_bytes, writable=True) if raw.workspace else None,
+            _at(raw.local_workspace, raw.local_workspace_bytes, writable=True)
+            if raw.local_workspace
+            else None,
         )
         kernel.function(call)
     except Exception as error:

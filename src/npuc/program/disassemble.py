@@ -22,6 +22,7 @@ from npuc.origins import texts
 from npuc.program.custom_kernels import shown as kernel_name
 from npuc.program.isa import (
     BY_OPCODE,
+    CUSTOM,
     INSTRUCTIONS,
     KINDS,
     NONE,
@@ -190,20 +191,37 @@ def _chunk(records: Array, segments: list[str]) -> list[str]:
     return texts
 
 
-def _customs(part: Array) -> list[str]:
+_BLOCKS = {"x": "x_bytes", "b": "b_bytes", "constants": "constant_bytes", "workspace": "workspace_bytes"} | {
+    "local_workspace": "local_workspace_bytes"
+}
+"""The blocks of custom instructions, with the fields of their sizes."""
+
+
+def _customs(instruction: Instruction, part: Array, segments: list[str]) -> list[str]:
     """Custom instructions: the kernel, its blocks with their sizes, and its numbers up to the last that is not 0."""
+    fields = {field.name: field for field in instruction.fields}
+
+    def block(record: Any, name: str, size: str) -> str:
+        if not fields[name].far:
+            return f"%{record[name]:#x}[{record[size]}]"
+        return f"{_far(int(record[f'{name}_segment']), int(record[name]), segments)}[{record[size]}]"
+
     lines = []
     for record in part:
         blocks = [
-            f" {field}=%{record[field]:#x}[{record[size]}]"
-            for field, size in (("x", "x_bytes"), ("b", "b_bytes"), ("constants", "constant_bytes"))
-            if record[field] != NONE
+            f" {name}={block(record, name, size)}"
+            for name, size in _BLOCKS.items()
+            if name in fields and record[size]
         ]
-        numbers = " ".join(map(str, np.trim_zeros(record["parameters"], "b").tolist()))
-        told = f" parameters={numbers}" if numbers else ""
+        told = ""
+        if "parameters" in fields:
+            numbers = " ".join(map(str, np.trim_zeros(record["parameters"], "b").tolist()))
+            told = f" parameters={numbers}" if numbers else ""
+        traffic = f" traffic={record['traffic']}" if "traffic" in fields else ""
         name = printable(kernel_name(record["kernel"]))
         lines.append(
-            f"%{record['y']:#x}[{record['y_bytes']}] = custom '{name}'{''.join(blocks)}{told} work={record['work']}"
+            f"{block(record, 'y', 'y_bytes')} = {instruction.name} '{name}'{''.join(blocks)}{told} "
+            f"work={record['work']}{traffic}"
         )
     return lines
 
@@ -211,8 +229,8 @@ def _customs(part: Array) -> list[str]:
 def _format(instruction: Instruction, part: Array, segments: list[str]) -> list[str]:
     if instruction.name in ("load", "store"):
         return _transfers(instruction.name, part, segments)
-    if instruction.name == "custom":
-        return _customs(part)
+    if instruction.name in CUSTOM:
+        return _customs(instruction, part, segments)
     types = {field.name for field in instruction.fields} & set(_TYPE_OF.values())
     shown = {_TYPE_OF[f.name] for f in instruction.fields if f.address and _TYPE_OF.get(f.name) in types}
     columns = [
@@ -251,10 +269,12 @@ def _column(field: Field, part: Array) -> list[str]:
     return [f"{name}={number}" if number else "" for number in numbers]
 
 
-def _transfers(name: str, part: Array, segments: list[str]) -> list[str]:
-    def place(segment: int, offset: int) -> str:
-        return f"{'shared' if segment == SHARED else segments[segment]}+0x{offset:x}"
+def _far(segment: int, offset: int, segments: list[str]) -> str:
+    """A byte of DRAM or of the shared memory."""
+    return f"{'shared' if segment == SHARED else segments[segment]}+0x{offset:x}"
 
+
+def _transfers(name: str, part: Array, segments: list[str]) -> list[str]:
     columns: list[list[Any]] = [
         part[field].tolist() for field in ("segment", "offset", "local", "size", "far_stride", "near_stride")
     ]
@@ -267,7 +287,7 @@ def _transfers(name: str, part: Array, segments: list[str]) -> list[str]:
         strides = ""
         if first < 3:
             strides = f" far=[{','.join(map(str, far[first:]))}] near=[{','.join(map(str, near[first:]))}]"
-        there, here = place(segment, offset), f"%0x{local:x}"
+        there, here = _far(segment, offset, segments), f"%0x{local:x}"
         left, right = (here, there) if name == "load" else (there, here)
         coded = f" stored={stored}" if stored else ""
         texts.append(f"{left} = {name} {right} size=[{block}]{strides}{coded}")

@@ -61,6 +61,8 @@ class TypedInstruction:
     """The queue that runs it, or `any`."""
     addresses: ClassVar[tuple[int, ...]]
     """Which of its numbers are addresses in local memory."""
+    far_addresses: ClassVar[tuple[tuple[int, int], ...]] = ()
+    """Which are bytes of segments, and where the number of the segment is."""
 
     def numbers(self) -> list[Any]:
         """Its fields behind the head in the order of the table, those of several numbers spread out."""

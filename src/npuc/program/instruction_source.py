@@ -74,6 +74,8 @@ def _instruction(instruction: Instruction) -> Iterator[str]:
     yield f'    queue: ClassVar[str] = "{instruction.queue}"'
     places = ", ".join(map(str, _addresses(instruction)))
     yield f"    addresses: ClassVar[tuple[int, ...]] = ({places}{',' if len(_addresses(instruction)) == 1 else ''})"
+    if far := _far_addresses(instruction):
+        yield f"    far_addresses: ClassVar[tuple[tuple[int, int], ...]] = {tuple(far)}"
     for part in instruction.parts:
         if isinstance(part, FieldGroup):
             yield f"    {part.name}: {class_name(part.name)}"
@@ -121,7 +123,7 @@ def _call(begin: str, items: list[str], end: str) -> Iterator[str]:
 
 
 def _member(field: Field) -> Iterator[str]:
-    kind = "Address" if field.address else "tuple[int, ...]" if field.count > 1 else "int"
+    kind = "Address" if field.address or field.far else "tuple[int, ...]" if field.count > 1 else "int"
     yield f"    {field.name}: {kind}"
     if field.doc:
         first = field.doc.split()[0].rstrip(":;,.")
@@ -136,3 +138,14 @@ def _addresses(instruction: Instruction) -> list[int]:
             addresses.append(at)
         at += field.count
     return addresses
+
+
+def _far_addresses(instruction: Instruction) -> list[tuple[int, int]]:
+    """The places of bytes of segments, each with the place of its segment."""
+    at, places = 0, {}
+    for field in instruction.fields:
+        places[field.name] = at
+        at += field.count
+    return [
+        (places[field.name], places[f"{field.name}_segment"]) for field in instruction.fields if field.far
+    ]

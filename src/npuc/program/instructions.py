@@ -1137,9 +1137,128 @@ class Custom(TypedInstruction):
         )
 
 
+@record
+class CustomLocal(TypedInstruction):
+    """A kernel that a plugin provides, on dense blocks of local memory, with a workspace there (docs/plugins.md)."""
+
+    name: ClassVar[str] = "custom_local"
+    opcode: ClassVar[int] = 65
+    queue: ClassVar[str] = "vector"
+    addresses: ClassVar[tuple[int, ...]] = (32, 34, 36, 38, 40)
+    kernel: tuple[int, ...]
+    """Its name: letters, digits, underscores, dots and dashes, then zeros, one at least."""
+    x: Address
+    """The first operand."""
+    x_bytes: int
+    """Its size."""
+    b: Address
+    """The second operand, or none."""
+    b_bytes: int
+    """Its size, or 0."""
+    constants: Address
+    """i32[16], what the kernel is told, then its constants; at a multiple of 16."""
+    constant_bytes: int
+    """Their size, at least 64."""
+    y: Address
+    """The result, apart from all others."""
+    y_bytes: int
+    """Its size."""
+    workspace: Address
+    """Bytes that the kernel may use as it likes, at a multiple of 16, apart from all others."""
+    workspace_bytes: int
+    """Their number."""
+    work: int
+    """Elements that the lanes of the vector engine take one cycle each for."""
+    bytes: int
+    """x, b and y are at multiples of this, and their sizes are: 1, 2, 4 or 8."""
+
+    def numbers(self) -> list[Any]:
+        """Its fields behind the head in the order of the table."""
+        return [
+            *self.kernel, self.x, self.x_bytes, self.b, self.b_bytes, self.constants, self.constant_bytes, self.y,
+            self.y_bytes, self.workspace, self.workspace_bytes, self.work, self.bytes,
+        ]
+
+    @classmethod
+    def of(cls, n: Sequence[Any]) -> Self:
+        """The instruction of such numbers."""
+        return cls(
+            tuple(n[0:32]), n[32], n[33], n[34], n[35], n[36], n[37], n[38], n[39], n[40], n[41], n[42], n[43],
+        )
+
+
+@record
+class CustomGlobal(TypedInstruction):
+    """A kernel that a plugin provides, on whole tensors in global memory, with workspaces (docs/plugins.md)."""
+
+    name: ClassVar[str] = "custom_global"
+    opcode: ClassVar[int] = 66
+    queue: ClassVar[str] = "vector"
+    addresses: ClassVar[tuple[int, ...]] = (42, 44)
+    far_addresses: ClassVar[tuple[tuple[int, int], ...]] = ((32, 46), (34, 47), (36, 48), (38, 49))
+    kernel: tuple[int, ...]
+    """Its name: letters, digits, underscores, dots and dashes, then zeros, one at least."""
+    x: Address
+    """The first operand."""
+    x_bytes: int
+    """Its size."""
+    b: Address
+    """The second operand."""
+    b_bytes: int
+    """Its size; 0: there is none."""
+    y: Address
+    """The result, apart from all others."""
+    y_bytes: int
+    """Its size."""
+    workspace: Address
+    """Bytes that the kernel may use as it likes, at a multiple of 16, apart from all others."""
+    workspace_bytes: int
+    """Their number; 0: there are none."""
+    work: int
+    """Elements that the lanes of the vector engine take one cycle each for."""
+    traffic: int
+    """Bytes that the kernel moves from and to global memory."""
+    constants: Address
+    """i32[16], what the kernel is told, then its constants; at a multiple of 16."""
+    constant_bytes: int
+    """Their size, at least 64."""
+    local_workspace: Address
+    """a workspace in local memory, at a multiple of 16, or none."""
+    local_workspace_bytes: int
+    """Its size, or 0."""
+    x_segment: int
+    """Of x: a segment of DRAM, or 255 for the shared memory."""
+    b_segment: int
+    """Of b; 0 if there is none."""
+    y_segment: int
+    """Of y."""
+    workspace_segment: int
+    """Of the workspace; 0 if there is none."""
+    bytes: int
+    """x, b and y are at multiples of this, and their sizes are: 1, 2, 4 or 8."""
+
+    def numbers(self) -> list[Any]:
+        """Its fields behind the head in the order of the table."""
+        return [
+            *self.kernel, self.x, self.x_bytes, self.b, self.b_bytes, self.y, self.y_bytes, self.workspace,
+            self.workspace_bytes, self.work, self.traffic, self.constants, self.constant_bytes, self.local_workspace,
+            self.local_workspace_bytes, self.x_segment, self.b_segment, self.y_segment, self.workspace_segment,
+            self.bytes,
+        ]
+
+    @classmethod
+    def of(cls, n: Sequence[Any]) -> Self:
+        """The instruction of such numbers."""
+        return cls(
+            tuple(n[0:32]), n[32], n[33], n[34], n[35], n[36], n[37], n[38], n[39], n[40], n[41], n[42], n[43], n[44],
+            n[45], n[46], n[47], n[48], n[49], n[50],
+        )
+
+
 INSTRUCTIONS: tuple[type[TypedInstruction], ...] = (
     Load, Store, Barrier, Conv, Matmul, Recurrent, QuantizedLstm, Copy, Fill, Gather, Add, Mul, Requant,
-    Table, Minmax, Cast, MaxPool, AvgPool, Reduce, Topk, Softmax, Norm, Resize, Custom,
+    Table, Minmax, Cast, MaxPool, AvgPool, Reduce, Topk, Softmax, Norm, Resize, Custom, CustomLocal,
+    CustomGlobal,
 )
 """All records of instructions, in the order of the table."""
 BY_NAME = {kind.name: kind for kind in INSTRUCTIONS}

@@ -37,6 +37,10 @@ KERNEL_NAME = 32
 """Bytes of the name of a custom instruction's kernel, with a zero at the end."""
 KERNEL_PARAMETERS = 16
 """Numbers that a custom instruction tells its kernel."""
+PARAMETER_BYTES = 4 * KERNEL_PARAMETERS
+"""Of those: forms of a custom instruction that have no field for them have them in front of the constants."""
+CUSTOM = ("custom", "custom_local", "custom_global")
+"""The instructions whose meaning is a kernel of a plugin."""
 
 QUEUES = ("load", "store", "matrix", "vector")
 """The queues of a core: DMA into local memory, DMA out of it, the matrix engine, the vector engine."""
@@ -61,6 +65,8 @@ class Field:
     count: int = 1
     address: bool = False
     """Whether it is an address in local memory."""
+    far: bool = False
+    """Whether it is a byte of the segment that the field of its name and `_segment` tells."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,7 @@ HEAD = (
 )
 
 
+_SEGMENT = "segment of DRAM, or 255 for the shared memory"
 _ROUNDING = f"an index of {', '.join(ROUNDINGS)}"
 
 
@@ -135,6 +142,14 @@ def _u4(name: str, doc: str, count: int = 1) -> Field:
 
 def _i4(name: str, doc: str, count: int = 1) -> Field:
     return Field(name, "i4", doc, count)
+
+
+def _far(name: str, doc: str) -> Field:
+    return Field(name, "u8", doc, far=True)
+
+
+def _u8(name: str, doc: str) -> Field:
+    return Field(name, "u8", doc)
 
 
 def _u1(name: str, doc: str) -> Field:
@@ -200,13 +215,20 @@ _TRANSFER = FieldGroup(
     "transfer",
     "A block of up to four axes between a memory far away and local memory.",
     (
-        Field("segment", "u1", "segment of DRAM, or 255 for the shared memory"),
+        Field("segment", "u1", _SEGMENT),
         Field("offset", "u8", "byte in the segment"),
         _address("local", "byte in local memory"),
         _u4("size", "elements moved of each axis, outermost first; the last axis is bytes", 4),
         Field("far_stride", "i8", "bytes from one element to the next in DRAM, of the first three axes", 3),
         _i4("near_stride", "the same in local memory", 3),
     ),
+)
+
+_KERNEL = Field(
+    "kernel",
+    "u1",
+    "its name: letters, digits, underscores, dots and dashes, then zeros, one at least",
+    KERNEL_NAME,
 )
 
 INSTRUCTIONS: tuple[Instruction, ...] = (
@@ -608,12 +630,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "vector",
         "A kernel that a plugin provides, by its name, on dense blocks of local memory (docs/plugins.md).",
         (
-            Field(
-                "kernel",
-                "u1",
-                "its name: letters, digits, underscores, dots and dashes, then zeros, one at least",
-                KERNEL_NAME,
-            ),
+            _KERNEL,
             _address("x", "the first operand"),
             _u4("x_bytes", "its size"),
             _address("b", "the second operand, or none"),
@@ -624,6 +641,65 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _u4("y_bytes", "its size"),
             _u4("work", "elements that the lanes of the vector engine take one cycle each for"),
             _i4("parameters", "what the kernel is told", KERNEL_PARAMETERS),
+            _u1("bytes", "x, b and y are at multiples of this, and their sizes are: 1, 2, 4 or 8"),
+        ),
+    ),
+    Instruction(
+        "custom_local",
+        65,
+        "vector",
+        "A kernel that a plugin provides, on dense blocks of local memory, with a workspace there (docs/plugins.md).",
+        (
+            _KERNEL,
+            _address("x", "the first operand"),
+            _u4("x_bytes", "its size"),
+            _address("b", "the second operand, or none"),
+            _u4("b_bytes", "its size, or 0"),
+            _address(
+                "constants", "i32[16], what the kernel is told, then its constants; at a multiple of 16"
+            ),
+            _u4("constant_bytes", "their size, at least 64"),
+            _address("y", "the result, apart from all others"),
+            _u4("y_bytes", "its size"),
+            _address(
+                "workspace",
+                "bytes that the kernel may use as it likes, at a multiple of 16, apart from all others",
+            ),
+            _u4("workspace_bytes", "their number"),
+            _u4("work", "elements that the lanes of the vector engine take one cycle each for"),
+            _u1("bytes", "x, b and y are at multiples of this, and their sizes are: 1, 2, 4 or 8"),
+        ),
+    ),
+    Instruction(
+        "custom_global",
+        66,
+        "vector",
+        "A kernel that a plugin provides, on whole tensors in global memory, with workspaces (docs/plugins.md).",
+        (
+            _KERNEL,
+            _far("x", "the first operand"),
+            _u8("x_bytes", "its size"),
+            _far("b", "the second operand"),
+            _u8("b_bytes", "its size; 0: there is none"),
+            _far("y", "the result, apart from all others"),
+            _u8("y_bytes", "its size"),
+            _far(
+                "workspace",
+                "bytes that the kernel may use as it likes, at a multiple of 16, apart from all others",
+            ),
+            _u8("workspace_bytes", "their number; 0: there are none"),
+            _u8("work", "elements that the lanes of the vector engine take one cycle each for"),
+            _u8("traffic", "bytes that the kernel moves from and to global memory"),
+            _address(
+                "constants", "i32[16], what the kernel is told, then its constants; at a multiple of 16"
+            ),
+            _u4("constant_bytes", "their size, at least 64"),
+            _address("local_workspace", "a workspace in local memory, at a multiple of 16, or none"),
+            _u4("local_workspace_bytes", "its size, or 0"),
+            _u1("x_segment", f"of x: a {_SEGMENT}"),
+            _u1("b_segment", "of b; 0 if there is none"),
+            _u1("y_segment", "of y"),
+            _u1("workspace_segment", "of the workspace; 0 if there is none"),
             _u1("bytes", "x, b and y are at multiples of this, and their sizes are: 1, 2, 4 or 8"),
         ),
     ),

@@ -342,6 +342,17 @@ def _core(
         numbers[local] = Place(BUFFER, numbers[local] - addresses[buffer])
         return (issued(at, kind.of(numbers)),)
 
+    def in_place(at: int, instruction: TypedInstruction) -> TypedInstruction:
+        """An instruction with its bytes of DRAM."""
+        if not instruction.far_addresses:
+            return instruction
+        numbers = instruction.numbers()
+        encoded = packer(instruction.name).unpack(stream[at])[_HEAD_NUMBERS:]
+        for pair in instruction.far_addresses:
+            for place in pair:
+                numbers[place] = encoded[place]
+        return type(instruction).of(numbers)
+
     def load(entry: Load | Fence, at: int) -> Step:
         if isinstance(entry, Fence):
             return BarrierStep(entry.number, (issued(at, Barrier(entry.number)),))
@@ -363,7 +374,8 @@ def _core(
             )  # fmt: skip
         operands = {slot: buffers[buffer] for slot, buffer in step.slots.items() if buffer in buffers}
         instructions = tuple(
-            issued(first + i, template.instruction) for i, template in enumerate(step.templates)
+            issued(first + i, in_place(first + i, template.instruction))
+            for i, template in enumerate(step.templates)
         )
         return ComputeStep(step.layer, step.tile_number, step.tile, operands, instructions)
 

@@ -97,26 +97,41 @@ class Bound(NamedTuple):
     """Those that are addresses: a buffer, and a byte of it."""
     touched: list[tuple[Buffer, int, int, bool]]
     """What it reads, then what it writes: a buffer, bytes of it, and whether it is written."""
-    results: list[tuple[int, Buffer]]
+    results: list[tuple[int, Buffer | Tensor]]
     """Outputs of the layer that it writes some of, and where."""
+    far_places: list[tuple[int, int, Tensor, int]]
+    """Fields that are a byte of DRAM: that, the field of its segment, a tensor, and a byte of it."""
+    far_touched: list[tuple[Tensor, int, int, bool]]
+    """What it touches in DRAM."""
 
 
-def _bound(template: InstructionTemplate, slots: Mapping[str, Buffer]) -> Bound:
+def _bound(template: InstructionTemplate, slots: Mapping[str, Buffer], far: Mapping[str, Tensor]) -> Bound:
     instruction = template.instruction
     numbers = instruction.numbers()
-    places, touched, results = [], [], []
+    places, touched, far_places, far_touched = [], [], [], []
+    results: list[tuple[int, Buffer | Tensor]] = []
     for at in instruction.addresses:
         place = numbers[at]
         if isinstance(place, Place):
             places.append((at, slots[place.slot], place.offset))
+    for at, segment in instruction.far_addresses:
+        place = numbers[at]
+        if isinstance(place, Place):
+            far_places.append((at, segment, far[place.slot], place.offset))
     for spans, write in ((template.reads, False), (template.writes, True)):
         for slot, low, high in spans:
+            if slot in far:
+                far_touched.append((far[slot], low, high, write))
+                if write and slot.startswith("out"):
+                    results.append((int(slot[3:]), far[slot]))
+                continue
             buffer = slots[slot]
             touched.append((buffer, low, high, write))
             if write and slot.startswith("out") and any(buffer.rows):
                 results.append((int(slot[3:]), buffer))
     flags = SPARSE if isinstance(instruction, Conv) and instruction.sparse_m else 0
-    return Bound(type(instruction), _QUEUE[instruction.queue], flags, numbers, places, touched, results)
+    queue = _QUEUE[instruction.queue]
+    return Bound(type(instruction), queue, flags, numbers, places, touched, results, far_places, far_touched)
 
 
 @dataclass
@@ -165,6 +180,10 @@ class Assembler:
     """For each step the first of its instructions and the one behind its last."""
     loads: list[int] = field(default_factory=list)
     """The instruction of each load, of which there may be none."""
+    _barrier: int = 0
+    """How many instructions of the load queue the last barrier is behind, with itself."""
+    _in_dram: int = 0
+    """How many instructions of the vector queue are through when the last of them that works in DRAM is."""
 
     def assemble(self, work: Work) -> Array:
         """The instructions of all work."""
@@ -228,7 +247,7 @@ class Assembler:
     def _compute(self, step: Compute) -> None:
         bound = self.bound.get(step)
         if bound is None:
-            bound = self.bound[step] = [_bound(template, step.slots) for template in step.templates]
+            bound = self.bound[step] = [_bound(template, step.slots, step.far) for template in step.templates]
         addresses, memory = self.addresses, self._local
         for instruction in bound:
             numbers = instruction.numbers.copy()
@@ -239,16 +258,32 @@ class Assembler:
                 start = addresses[buffer]
                 spans.append((memory, start + low, start + high, write))
                 self._note(buffer)
-            for output, buffer in instruction.results:
-                self._note_result(step.layer, output, buffer)
-            self._emit(instruction.kind, instruction.queue, step.layer, numbers, spans, instruction.flags)
+            for output, place in instruction.results:
+                self._note_result(step.layer, output, place)
+            for at, segment_at, tensor, offset in instruction.far_places:
+                numbers[segment_at], base = self.dram.tensors[tensor]
+                numbers[at] = base + offset
+            for tensor, low, high, write in instruction.far_touched:
+                segment, base = self.dram.tensors[tensor]
+                spans.append((self._dram[segment], base + low, base + high, write))
+            waits = [0] * len(QUEUES)
+            if instruction.far_touched:
+                # What other cores have stored is there behind the barrier.
+                waits[_QUEUE["load"]] = self._barrier
+            self._emit(
+                instruction.kind, instruction.queue, step.layer, numbers, spans, instruction.flags, waits
+            )
+            if instruction.far_touched:
+                self._in_dram = self._counts[instruction.queue]
 
     def _load(self, load: Load | Fence) -> None:
         self.loads.append(len(self._records))
         if isinstance(load, Fence):
             # All that this core has stored has to be there before any core reads on.
-            stores = self._counts[_QUEUE["store"]]
-            self._emit(Barrier, _QUEUE["load"], 0, [load.number], [], stores=stores)
+            waits = [0] * len(QUEUES)
+            waits[_QUEUE["store"]], waits[_QUEUE["vector"]] = self._counts[_QUEUE["store"]], self._in_dram
+            self._emit(Barrier, _QUEUE["load"], 0, [load.number], [], waits=waits)
+            self._barrier = self._counts[_QUEUE["load"]]
             return
         if load.buffer not in self.addresses:
             return
@@ -318,12 +353,11 @@ class Assembler:
         numbers: list[Any],
         spans: list[tuple[_Tracker, int, int, bool]],
         flags: int = 0,
-        stores: int = 0,
+        waits: list[int] | None = None,
     ) -> None:
-        """An instruction that touches spans of memories, reads before writes, after so many stores at least."""
+        """An instruction that touches spans of memories, reads before writes, after `waits` at least."""
         self._counts[queue] += 1
-        waits = [0] * len(QUEUES)
-        waits[_QUEUE["store"]] = stores
+        waits = waits or [0] * len(QUEUES)
         for memory, low, high, write in spans:
             memory.access(low, high, queue, self._counts[queue], write, waits)
         head = kind.opcode, queue, flags, layer + self.first_layer, *waits

@@ -20,6 +20,8 @@ from npuc.program.instructions import (
     Conv,
     Copy,
     Custom,
+    CustomGlobal,
+    CustomLocal,
     Fill,
     Gather,
     Matmul,
@@ -94,10 +96,13 @@ class Costs:
 
     def cycles(self, instruction: TypedInstruction) -> int:
         """Cycles of an instruction of the matrix or vector engine."""
-        return START + self.work(instruction)
+        waits = 0
+        if isinstance(instruction, CustomGlobal) and instruction.traffic:
+            waits = self.latency + self.transfer(1, instruction.traffic)
+        return START + max(self.work(instruction), waits)
 
     def work(self, instruction: TypedInstruction) -> int:
-        """The same without its start."""
+        """The same without its start, and without what it waits for memory."""
         return self._work(instruction)
 
     def _work(self, instruction: TypedInstruction) -> int:
@@ -147,8 +152,8 @@ class Costs:
                     * resize.sizes.c
                     // lanes
                 )
-            case Custom() as custom:
-                return ceil_div(custom.work, lanes)
+            case Custom() | CustomLocal() | CustomGlobal():
+                return ceil_div(instruction.work, lanes)
         raise AssertionError(instruction.name)
 
     def _conv(self, conv: Conv) -> int:

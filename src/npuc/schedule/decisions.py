@@ -21,7 +21,7 @@ class Group:
     resident_weights: bool = True
     """Constants are loaded once for all tiles, or once for each."""
     moved: bool = False
-    """One layer that moves elements from DRAM to DRAM in blocks."""
+    """One layer that works from DRAM to DRAM: it moves elements, in blocks, or is an instruction that works there."""
     by_channels: bool = False
     """One layer whose output channels are shared out among cores."""
     alone: bool = False

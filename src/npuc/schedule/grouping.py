@@ -72,6 +72,8 @@ class Grouping(Tiles):
     def whole_memory(self, index: int, resident_in: bool, resident_out: bool) -> int:
         """Bytes that a layer needs to run whole."""
         layer = self.network.layers[index]
+        if layer.op.in_dram:
+            return aligned(self.chunks(layer)) + aligned(layer.scratch(self.tiler.whole(layer)))
         held = {tensor.storage for tensor in layer.inputs} | set(layer.outputs)
         parts = 0
         if layer.sums:
@@ -126,16 +128,21 @@ class Grouping(Tiles):
         return self._whole_costs[key]
 
     def _whole_cost(self, index: int, resident_in: bool, resident_out: bool) -> float:
-        if self.whole_memory(index, resident_in, resident_out) > self.capacity:
-            return inf
         layer = self.network.layers[index]
+        if layer.op.in_dram or self.whole_memory(index, resident_in, resident_out) > self.capacity:
+            return inf
         loads, stores = self.moved_bytes(index, index + 1, resident_in, resident_out)
         moved = self.transfer(loads + stores + self.loaded_constants(layer))
         return self.tiler.cycles(layer, self.tiler.whole(layer)) + self.transfer_weight * moved
 
     def moved_cost(self, index: int) -> float:
-        """The cost of moving elements from DRAM to DRAM; infinite for layers that do more."""
+        """The cost of a layer that works from DRAM to DRAM; infinite for others."""
         layer = self.network.layers[index]
+        if layer.op.in_dram:
+            if self.whole_memory(index, False, False) > self.capacity:
+                return inf
+            constants = self.transfer_weight * self.transfer(self.loaded_constants(layer))
+            return self.tiler.cycles(layer, self.tiler.whole(layer)) + constants
         if copies_of(layer) is None:
             return inf
         return 4 * self.transfer_weight * self.transfer(layer.outputs[0].size)

@@ -228,6 +228,17 @@ class LayerOp:
         """What to ask `constants` for, to get those of a part of some channels: as a rule all tiles need the same."""
         return 0, 0
 
+    @property
+    def in_dram(self) -> bool:
+        """Whether its instruction works in DRAM: operands and result are whole there, and only constants and scratch memory
+        are local."""
+        return False
+
+    @property
+    def workspace(self) -> int:
+        """Bytes of DRAM that such an instruction needs beside."""
+        return 0
+
 
 @dataclass(frozen=True)
 class Layer:

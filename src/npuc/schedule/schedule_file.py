@@ -371,7 +371,8 @@ def _check_fit(grouping: Grouping, group: Group, group_entry: GroupEntry, target
     if group.moved:
         if group.last - group.first > 1 or grouping.moved_cost(group.first) == inf:
             raise ScheduleError(
-                "only a single layer that copies elements can be moved", where=_words(group_entry)
+                "only a single layer that copies elements, or works in global memory, can be moved",
+                where=_words(group_entry),
             )
         return
     if group.has_regions:

@@ -265,13 +265,11 @@ def _spilled(
     if len(works) == 1:
         return works[0].spilled
     group_of = decisions.group_of
+    users = {**grouping.producers, **{tensor: at for work in works for tensor, at in work.workspaces.items()}}
     spans = {}
     for tensor in dict.fromkeys(tensor for work in works for tensor in work.spilled):
-        readers = [group_of[use] for use in grouping.uses.get(tensor, ())]
-        spans[tensor] = (
-            group_of[grouping.producers[tensor]],
-            max(readers, default=group_of[grouping.producers[tensor]]),
-        )
+        first = group_of[users[tensor]]
+        spans[tensor] = first, max((group_of[use] for use in grouping.uses.get(tensor, ())), default=first)
     return spans
 
 

@@ -59,6 +59,8 @@ class Compute:
     """What it makes; None for a block that is turned on its way from DRAM to DRAM."""
     tile_number: int = 0
     """The tile of its group that it belongs to."""
+    far: Mapping[str, Tensor] = field(default_factory=dict)
+    """Operands and results in DRAM, of a layer that works there, by the same names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +125,8 @@ class Work:
     """Tensors that are in DRAM on the way, with the first and last step that touches them there."""
     stored: dict[Tensor, int] = field(default_factory=dict)
     """Tensor to the step behind its last store so far."""
+    workspaces: dict[Tensor, int] = field(default_factory=dict)
+    """Bytes of DRAM that layers need beside their tensors, as tensors, to the layer."""
 
     alignment: int = BLOCK
     """Bytes: every object in local memory begins at a multiple."""
@@ -179,7 +183,9 @@ class _Builder:
         return self.cores > 1 and group.tile_count > 1 and not group.alone
 
     def _on_one(self, number: int, group: Group) -> None:
-        if group.moved:
+        if group.moved and self.network.layers[group.first].op.in_dram:
+            self._in_dram(group.first)
+        elif group.moved:
             self._moved(group.first)
         elif group.tile_count == 1:
             for index in range(group.first, group.last):
@@ -411,6 +417,27 @@ class _Builder:
         buffer.touch(step)
         self.work.stored[tensor] = step + 1
         self._spill(tensor, step)
+
+    # Layers that work in DRAM
+
+    def _in_dram(self, index: int) -> None:
+        layer = self.network.layers[index]
+        tile = self.tiler.tile(layer, self.tiler.whole(layer), (0, 0))
+        local = {"const": self._constants(index, (0, 0)), "scratch": self._scratch(layer, tile.rows)}
+        slots = {name: buffer for name, buffer in local.items() if buffer is not None}
+        far = {f"in{i}": tensor.storage for i, tensor in enumerate(layer.inputs)}
+        far |= {f"out{i}": tensor for i, tensor in enumerate(layer.outputs)}
+        if layer.op.workspace:
+            far["workspace"] = Tensor(f"{layer.name}/workspace", (layer.op.workspace,), "u8", 1)
+            self.work.workspaces[far["workspace"]] = index
+        step = len(self.work.steps)
+        self.work.steps.append(Compute(index, tuple(layer.templates(tile)), slots, tile, far=far))
+        for buffer in slots.values():
+            buffer.touch(step)
+        for tensor in far.values():
+            self._spill(tensor, step)
+        for tensor in layer.outputs:
+            self.work.stored[tensor] = step + 1
 
     # Blocks
 

@@ -14,6 +14,7 @@ from npuc.sim import calls
 from npuc.sim.functional import Simulator
 
 _ENGINE = BY_NAME["barrier"].opcode
+_INTO_DRAM = [BY_NAME[name].opcode for name in ("store", "custom_global")]
 """Opcodes above it are those of engines."""
 
 
@@ -117,7 +118,7 @@ def _entries(streams: Sequence[Array], views: Sequence[View]) -> tuple[list[Arra
         for number, view in enumerate(views):
             if view.core == core:
                 opcodes = records[view.first : view.last + 1, 0]
-                mask = opcodes > _ENGINE if view.segment < 0 else opcodes == BY_NAME["store"].opcode
+                mask = opcodes > _ENGINE if view.segment < 0 else np.isin(opcodes, _INTO_DRAM)
                 mask &= layers[view.first : view.last + 1] == view.layer
                 here = view.first + np.flatnonzero(mask)
                 at.append(here)

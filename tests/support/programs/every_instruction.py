@@ -124,6 +124,17 @@ def everything() -> Draft:
             "kernel": tuple(KERNEL.encode().ljust(32, b"\0")), "x_bytes": 64, "b": x + 64, "b_bytes": 32,
             "constants": numbers, "constant_bytes": 64, "y_bytes": 64, "work": 64, "bytes": 1, "parameters": range(16),
         },
+        "custom_local": {
+            "kernel": tuple(KERNEL.encode().ljust(32, b"\0")), "x_bytes": 64, "b": x + 64, "b_bytes": 32,
+            "constants": numbers, "constant_bytes": 128, "y_bytes": 64, "workspace": d.room(256), "workspace_bytes": 200,
+            "work": 64, "bytes": 1,
+        },
+        "custom_global": {
+            "kernel": tuple(KERNEL.encode().ljust(32, b"\0")), "x": 0, "x_bytes": 64, "x_segment": 2, "b": 64, "b_bytes": 32,
+            "b_segment": 2, "constants": numbers, "constant_bytes": 128, "y": 0, "y_segment": 1, "y_bytes": 64,
+            "workspace": 1024, "workspace_bytes": 512, "workspace_segment": 1, "local_workspace": d.room(256),
+            "local_workspace_bytes": 200, "work": 64, "traffic": 160, "bytes": 1,
+        },
     }  # fmt: skip
     for instruction in INSTRUCTIONS:
         if instruction.queue not in ("matrix", "vector"):
@@ -134,5 +145,7 @@ def everything() -> Draft:
         if any(field.name == "y_dtype" for field in instruction.fields):
             fields |= last
         d.emit(instruction.name, **fields | more[instruction.name])
+        if any(field.far for field in instruction.fields):
+            d.load(1, 0, fields["y"], 64)
         d.fetch(fields["y"], (64,), np.int8)
     return d

@@ -91,6 +91,8 @@ def _random(instruction: Instruction, rng: np.random.Generator, local: int, shar
             value = rng.integers(0, checks.CHOICES[field.name])
         elif field.name == "bytes" and field.type == "u1":
             value = rng.choice(checks.WIDTHS)
+        elif field.name.endswith("_segment"):
+            value = 1  # the workspace, which is large enough
         else:
             value = rng.integers(0, 100, field.count if field.count > 1 else None)
         record[field.name] = value
