@@ -14,7 +14,7 @@ from npuc.engine.floating import FloatEngine
 from npuc.errors import UsageError
 from npuc.ir import Graph, load_graph, save_graph, shape_of
 from npuc.train.pruning.groups import DependencyGraph
-from npuc.train.pruning.slim import masked, slim
+from npuc.train.pruning.slimming import masked, slim
 
 _SIZE = 8
 

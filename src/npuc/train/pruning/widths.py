@@ -13,7 +13,7 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.ir import Graph, shape_of, shown_name, top
 from npuc.train.pruning.groups import DependencyGraph
-from npuc.train.pruning.slim import slim
+from npuc.train.pruning.slimming import slim
 
 Widths = Mapping[str, int]
 """How many channels of each group stay, by its name; a group that is not there stays whole."""
