@@ -197,6 +197,50 @@ def test_an_index_of_the_run_beyond_its_axis_is_an_error(
         assert "an index is outside its axis" in run_in_c(file_of(model), inputs, outputs)
 
 
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        (
+            lambda: lang.scatter_nd(
+                MATRIX, lang.input("i", (2, 1), "i64"), lang.input("u", (2, 8)), reduction="add"
+            ),
+            "('add') at places that are known at run time only",
+        ),
+        (
+            lambda: lang.scatter_nd(MATRIX, np.array([[1], [0]]), lang.input("u", (2, 8)), reduction="mul"),
+            "a scatter with 'mul'",
+        ),
+        (
+            lambda: lang.scatter_nd(MATRIX, np.array([[1]] * 5), lang.input("u", (5, 8)), reduction="add"),
+            "up to 4 updates a place",
+        ),
+        (
+            lambda: lang.grid_sample(lang.input("image", (1, 4, 6, 5)), lang.input("points", (1, 3, 3, 2))),
+            "its points are known at run time only",
+        ),
+    ],
+)
+def test_what_stays_on_the_cpu_has_a_reason_of_its_own(network: Any, words: str) -> None:
+    graph = float_network(network())
+    integers = flow.quantize_network(
+        graph, observed_ranges(graph, random_inputs(graph, 1)), target=TARGET
+    ).graph
+    assert words in partition(integers, TARGET, island_threshold=0).reasons["y"]
+
+
+def test_updates_of_one_place_are_added_in_their_order() -> None:
+    """The floats are those of the scatter, to the bit: ((x + a) + b) + c."""
+    updates = lang.input("u", (7, 8))
+    places = np.array([[2], [0], [2], [1], [2], [0], [-1]])
+    network = lang.scatter_nd(lang.tanh(MATRIX), places, updates, reduction="add")
+    given, graph = lang.build({"y": network}), float_network(network)
+    assert not any(isinstance(op, top.ScatterND) for op in graph.ops)
+    inputs = random_inputs(given, 1)
+    inputs["u"] = (inputs["u"] * 1e6).astype(np.float32)
+    expected = FloatEngine(given, threads=1).run(inputs)["y"]
+    np.testing.assert_array_equal(FloatEngine(graph, threads=1).run(inputs)["y"], expected)
+
+
 @pytest.mark.parametrize("index", [7, -8])
 def test_an_index_beyond_the_table_is_an_error(index: int) -> None:
     with pytest.raises(NpucError, match=f"index 3 is {index}, and x has 7"):

@@ -25,6 +25,9 @@ REWRITTEN: Mapping[type[TopOp], str] = {
     top.Pow: "if the exponent is constant, as a table or a product",
 }
 """Ops that have no integer form of their own, and what they become on the way to integers."""
+_SCATTERED = (
+    "if new elements replace the old, or at constant indices with add, min and max, up to 4 updates a place"
+)
 PARTLY: Mapping[type[TopOp], str] = {
     top.ArgReduce: "where what follows takes integers",
     top.Cast: "from booleans that are computed there, and of inputs of 8 or 16 bits",
@@ -32,12 +35,12 @@ PARTLY: Mapping[type[TopOp], str] = {
     top.Div: "where divisors have one sign, and the largest is at most 16 times the smallest",
     top.GatherElements: "though the CPU computes the places of indices of the run",
     top.GatherND: "though the CPU computes the places of tuples of the run",
-    top.GridSample: "at constant points of one image",
+    top.GridSample: "at constant points of one image; no instruction computes places and weights from coordinates of the run",
     top.Logical: "where its booleans are computed there",
     top.Not: "where its booleans are computed there",
     top.Reduce: "but for products of more than 1,024 elements",
-    top.ScatterElements: "if new elements replace the old; the CPU computes the places of indices of the run",
-    top.ScatterND: "if new elements replace the old; the CPU computes the places of tuples of the run",
+    top.ScatterElements: f"{_SCATTERED}; the CPU computes the places of indices of the run",
+    top.ScatterND: f"{_SCATTERED}; the CPU computes the places of tuples of the run",
     top.TopK: "where what it compares is computed there",
     top.Where: "though a condition that the CPU computes becomes a mask there",
 }

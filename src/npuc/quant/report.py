@@ -17,6 +17,7 @@ from npuc.partition.fit import not_float32
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.lowering.registry import find_rule
 from npuc.quant.scheme import SCHEMES, Scheme
+from npuc.transform.constant_indices import ROUNDS
 
 AS_ASKED = "as asked"
 """The reason of a layer that the user keeps in float."""
@@ -132,10 +133,32 @@ def _why(op: TopOp, scheme: Scheme | None) -> str:
     if unquantized is not None and not any(dtype_of(v.type).is_float for v in (*op.results, *op.operands)):
         return unquantized.reason
     if find_rule(op) is None:
-        return "it has no integer form"
+        return _no_form(op)
     if unquantized is not None:
         return unquantized.reason
     return AS_ASKED if scheme is None else "nothing around it is integer"
+
+
+def _no_form(op: TopOp) -> str:
+    """Why an op has no integer form, where that depends on what it is asked for."""
+    if isinstance(op, top.GridSample):
+        if isinstance(op.grid.owner, top.WeightOp):
+            return "it samples several images, or at more points than a matrix of weights may have"
+        return (
+            "its points are known at run time only, and no instruction computes the places and weights of neighbours from "
+            "coordinates"
+        )
+    if isinstance(op, top.ScatterElements | top.ScatterND) and op.reduction != "none":
+        if isinstance(op.indices.owner, top.WeightOp):
+            return (
+                f"only sums, minima and maxima of up to {ROUNDS} updates a place are made of gathers, and this is a scatter with "
+                f"'{op.reduction}'"
+            )
+        return (
+            f"it combines elements ('{op.reduction}') at places that are known at run time only, and no instruction adds to, or "
+            "compares with, what is at such a place"
+        )
+    return "it has no integer form"
 
 
 def weight_bytes(graph: Graph) -> int:

@@ -41,7 +41,7 @@ _PASSES: tuple[tuple[str, tuple[type, ...], Applies], ...] = (
     (
         "constant-indices",
         (top.Gather, top.GatherElements, top.GatherND, top.ScatterElements, top.ScatterND),
-        constant_indices.is_one_gather,
+        constant_indices.applies,
     ),
     (
         "run-time-indices",

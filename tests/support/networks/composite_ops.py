@@ -77,6 +77,18 @@ EXPANDED: dict[str, Callable[[], Any]] = {
         MATRIX, np.array([[1]]), lang.tanh(lang.slice(MATRIX, offset=(0, 0), steps=(1, 1), shape=(1, 8)))
     ),
     "scatter_elements": lambda: lang.scatter_elements(MATRIX, np.array([[1, -1]]), _values(1, 2), axis=1),
+    "scatter_nd:add": lambda: lang.scatter_nd(
+        lang.tanh(MATRIX), np.array([[1], [0], [1]]), lang.sigmoid(lang.input("u", (3, 8))), reduction="add"
+    ),
+    "scatter_nd:zeros": lambda: lang.scatter_nd(
+        np.zeros((4, 8), np.float32), np.array([[1], [3], [1]]), lang.sigmoid(lang.input("u", (3, 8))), reduction="add"
+    ),
+    "scatter_elements:max": lambda: lang.scatter_elements(
+        lang.tanh(MATRIX), np.array([[1, -1, 1]]), lang.sin(lang.input("u", (1, 3))), axis=1, reduction="max"
+    ),
+    "scatter_elements:min": lambda: lang.scatter_elements(
+        lang.tanh(MATRIX), np.array([[1, -1, 1]]), lang.sin(lang.input("u", (1, 3))), axis=1, reduction="min"
+    ),
     "scale:series": lambda: lang.scale(SERIES, _values(4), _values(4)),
     "batch_norm:volume": lambda: lang.batch_norm(
         VOLUME, _values(3), _values(3), _values(3), np.ones(3, np.float32)
