@@ -16,7 +16,6 @@ from npuc.cli import calibration_data as given
 from npuc.cli import options
 from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, progress, shorten
-from npuc.cli.ladder import TorchDevice
 from npuc.errors import UsageError
 from npuc.words import counted
 
@@ -62,7 +61,7 @@ class CalibrateCommand(CommandOptions):
     ] = None
     input_shape: options.InputShapes = None
     weights: options.Weights = None
-    torch_device: TorchDevice = None
+    torch_device: options.TorchDevice = None
     threads: options.Threads = None
     quiet: options.Quiet = False
     as_json: options.Json = False

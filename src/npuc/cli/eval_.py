@@ -133,6 +133,7 @@ class EvalCommand(CommandOptions):
     device: Annotated[str, typer.Option(metavar="NAME", help="The device that runs compiled models.")] = (
         "simulated"
     )
+    torch_device: options.TorchDevice = None
     entry: options.EntryName = ""
     workers: Annotated[
         int | None,
@@ -179,6 +180,7 @@ def command(args: EvalCommand) -> None:
     fields = options.preprocess_fields({name: text for name, text in texts.items() if text is not None})
     if fields and args.preprocess is not None:
         raise UsageError("--preprocess is in place of --mean, --scale and their like: give one or the other")
+    from npuc.engine.compute_device import check_device
     from npuc.evaluate import Confidence, DataLocation, ModelFile, evaluate
     from npuc.files import existing_file, writable, write_atomically
 
@@ -191,8 +193,12 @@ def command(args: EvalCommand) -> None:
     if len(set(args.models)) < len(args.models):
         raise UsageError("a model is given twice")
     options.check_entry(args.entry, args.models)
+    place = args.torch_device or "cpu"
+    check_device(place, "--torch-device")
+    if place != "cpu" and (args.cluster is not None or (args.workers or 1) > 1):
+        raise UsageError("a GPU is used by one process", fix="Leave out --cluster and --workers")
     files = [
-        ModelFile(path, _import_options(path, args.input_shape or []), args.device, args.entry)
+        ModelFile(path, _import_options(path, args.input_shape or []), args.device, args.entry, place)
         for path in args.models
     ]
     with ExitStack() as stack:
@@ -213,7 +219,7 @@ def command(args: EvalCommand) -> None:
             skip_unreadable=args.skip_unreadable,
             stream=args.stream,
             confidence=Confidence(args.confidence, args.resamples, args.resample_seed),
-            workers=args.workers,
+            workers=args.workers if place == "cpu" else 1,
             cluster=args.cluster,
             resume=args.resume,
             warn=printer.note,

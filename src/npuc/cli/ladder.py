@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from npuc.cli import options
 from npuc.cli.console import Printer, json_text, shorten
 from npuc.errors import UsageError
 
@@ -44,14 +45,6 @@ Ladder = Annotated[
         metavar="all|default|STEP,...",
         help="Steps that reduce the loss of accuracy: equalize, smooth, ranges, gptq, adaquant, round, mixed. Each"
         " is kept only if it helps.",
-    ),
-]
-TorchDevice = Annotated[
-    str | None,
-    typer.Option(
-        metavar="cpu|cuda",
-        help="Where float networks are computed while ranges are found and steps of the ladder run: with cuda, in torch on a "
-        "GPU.  [default: cpu]",
     ),
 ]
 AccuracyDrop = Annotated[
@@ -93,7 +86,7 @@ class LadderOptions:
     """What the options say about the ladder, and the way that was taken."""
 
     ladder: Ladder = None
-    torch_device: TorchDevice = None
+    torch_device: options.TorchDevice = None
     accuracy_drop: AccuracyDrop = None
     metric: Metric = None
     postprocess: Decoding = None

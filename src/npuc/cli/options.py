@@ -95,6 +95,13 @@ Threads = Annotated[
         help="The number of threads, at most one per core.  [default: all cores]",
     ),
 ]
+TorchDevice = Annotated[
+    str | None,
+    typer.Option(
+        metavar="cpu|cuda",
+        help="Where float networks are computed: with cuda (or cuda:N), in torch on a GPU.  [default: cpu]",
+    ),
+]
 OneThread = Annotated[
     int, typer.Option(min=1, callback=at_most_cores, help="The number of threads, at most one per core.")
 ]

@@ -95,6 +95,7 @@ class RunCommand(CommandOptions):
     subgraph: options.SubgraphName = ""
     key: options.Key = None
     threads: options.Threads = None
+    torch_device: options.TorchDevice = None
     input_shape: options.InputShapes = None
     weights: options.Weights = None
     quiet: options.Quiet = False
@@ -123,6 +124,7 @@ def command(args: RunCommand) -> None:
     from npuc.calib.samples import single_run, with_states
     from npuc.calib.several import load_given
     from npuc.debug.sample import SampleWriter
+    from npuc.engine.compute_device import check_device
     from npuc.frontend.sniff import describe_content
     from npuc.ir.states import data_inputs
 
@@ -138,7 +140,9 @@ def command(args: RunCommand) -> None:
         "--entry": args.entry,
         "--subgraph": args.subgraph,
         "--key": args.key,
+        "--torch-device": args.torch_device,
     }
+    check_device(args.torch_device or "cpu", "--torch-device")
     if by_layer or args.stop_at_mismatch:
         debugging.check_options(
             args.golden,
@@ -275,7 +279,7 @@ def _unseen(inputs: Mapping[str, Any], values: Mapping[str, Any]) -> None:
 def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | None) -> _Work:
     """A program, in the engine that it needs."""
     from npuc.debug.layers import FloatLayers, IntegerLayers
-    from npuc.engine import ALL_TENSORS
+    from npuc.engine import ALL_TENSORS, computing_on
     from npuc.evaluate.batches import output_scales, run_batches
     from npuc.flow import load_model
     from npuc.quant.report import is_integer
@@ -287,26 +291,35 @@ def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | N
     graph = load_model(model, imported)
     if raw and not is_integer(graph):
         raise UsageError(f"--raw is for integer networks, and {model} is a float one", fix="Leave it out")
+    device = chosen.get("--torch-device", "cpu")
+    if device != "cpu" and is_integer(graph):
+        raise UsageError(
+            f"--torch-device is for float networks, and {model} is an integer one", fix="Leave it out"
+        )
     every = "--dump-all-tensors" in chosen
     fetch = ALL_TENSORS if every else options.names(chosen.get("--fetch"))
 
     def execute(samples: Any, output: Path | None, step: Callable[[], None], on_run: OnRun) -> RunResults:
-        return run_batches(
-            graph,
-            samples,
-            output,
-            fetch=fetch,
-            with_inputs=every,
-            step=step,
-            threads=threads,
-            raw=raw,
-            on_run=on_run,
-        )
+        with computing_on(device):
+            return run_batches(
+                graph,
+                samples,
+                output,
+                fetch=fetch,
+                with_inputs=every,
+                step=step,
+                threads=threads,
+                raw=raw,
+                on_run=on_run,
+            )
+
+    def layers() -> Layers:
+        with computing_on(device):
+            return (IntegerLayers if is_integer(graph) else FloatLayers)(graph, cores)
 
     cores = threads or len(os.sched_getaffinity(0))
     scales = output_scales(graph) if raw else {}
-    layers = IntegerLayers if is_integer(graph) else FloatLayers
-    return _Work(graph, execute, lambda: layers(graph, cores), scales, [port.name for port in graph.outputs])
+    return _Work(graph, execute, layers, scales, [port.name for port in graph.outputs])
 
 
 def _compiled(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | None) -> _Work:
@@ -358,6 +371,7 @@ _NOT_COMPILED = {
     "--dump-all-tensors": "most of its tensors are never in memory as a whole (--dump-layers puts them together)",
     "--input-shape": "its shapes are fixed",
     "--weights": "it has its weights",
+    "--torch-device": "it computes with the integers of the NPU",
 }
 
 

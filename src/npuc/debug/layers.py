@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
+from npuc.engine import ALL_TENSORS, IntegerEngine, float_engine
 from npuc.ir import Graph, Value, layer_name, top
 from npuc.ir.dtypes import dtype_of, quant_of
 from npuc.tensors import plain
@@ -104,7 +104,7 @@ class FloatLayers:
 
     def __init__(self, graph: Graph, threads: int = 1) -> None:
         self.graph = graph
-        self.engine = FloatEngine(graph, fetch=ALL_TENSORS, threads=threads)
+        self.engine = float_engine(graph, ALL_TENSORS, threads)
 
     def trace(self, inputs: Mapping[str, Array], visit: Visit) -> None:
         """Run it once."""

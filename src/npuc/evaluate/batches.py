@@ -19,7 +19,7 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.calib.samples import Samples
 from npuc.compare.tensors import TensorSummary, summarize
-from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
+from npuc.engine import ALL_TENSORS, IntegerEngine, float_engine
 from npuc.ir import Graph
 from npuc.ir.dtypes import quant_of
 from npuc.ir.states import initial_states
@@ -68,7 +68,7 @@ def run_batches(
     With `raw`, tensors of an integer program are written as integers, not as the reals that they stand for.
     """
     outputs = [port.name for port in graph.outputs]
-    engine: FloatEngine | IntegerEngine
+    engine: Engine
     if is_integer(graph):
         cores = threads or len(os.sched_getaffinity(0))
         if raw and fetch != ALL_TENSORS:
@@ -76,7 +76,7 @@ def run_batches(
             fetch = [*fetch, *(name for name in outputs if graph.find(name) is not None)]
         engine = IntegerEngine(graph, fetch=fetch, threads=cores, raw=raw)
     else:
-        engine = FloatEngine(graph, fetch=fetch, threads=threads)
+        engine = float_engine(graph, fetch, threads)
     states = StreamStates(graph.states, initial_states(graph), output_scales(graph) if raw else {})
     return run_engine(
         engine, outputs, samples, output, with_inputs=with_inputs, step=step, on_run=on_run, states=states

@@ -41,6 +41,8 @@ def _model(model: ModelFile) -> Iterable[Any]:
             yield _content(file)
     yield model.options
     yield model.device
+    if model.torch_device != "cpu":
+        yield f"torch on {model.torch_device}"
     if model.entry:
         yield model.entry
 

@@ -50,6 +50,8 @@ class ModelFile:
     """What runs it if it is compiled."""
     entry: str = ""
     """Of a program with several entries, the one to take; the first unless it is named."""
+    torch_device: str = "cpu"
+    """What computes it if it is a float network: `cpu`, `cuda` or `cuda:N`."""
 
 
 @dataclass
@@ -100,9 +102,10 @@ class Subject:
 
             runner = Runner(self.compiled, self.file.device, workers=1, threads=1)
             return SubjectEngine(self.graph, lambda inputs: runner.run(dict(inputs)), runner.reset)
-        from npuc.engine import FloatEngine, IntegerEngine
+        from npuc.engine import IntegerEngine, computing_on, float_engine
 
-        engine = (IntegerEngine if self.kind == "integer" else FloatEngine)(self.graph, threads=1)
+        with computing_on(self.file.torch_device):
+            engine = (IntegerEngine if self.kind == "integer" else float_engine)(self.graph, threads=1)
         states = StreamStates(self.graph.states, initial_states(self.graph))
 
         def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
