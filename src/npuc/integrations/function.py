@@ -31,7 +31,7 @@ from npuc.program.file import load_compiled, save_compiled
 from npuc.program.model import CompiledModel
 from npuc.runtime import Runner
 
-WITHOUT = ("calibrate", "data", "background", "fallback", "torch_device")
+WITHOUT = ("calibrate", "data", "cache", "background", "fallback", "torch_device")
 """Options of torch.compile that mean nothing here."""
 _CLOSE = 0.999
 """The cosine between results of the original and of the import, at the least."""

@@ -66,6 +66,8 @@ class IntegrationOptions(BaseModel):
     """Where calibration and the steps of the ladder compute: `cpu`, `cuda` or `cuda:N`."""
     threads: int | None = Field(default=None, ge=1)
     """Threads of the host for quantization; without it, all cores."""
+    cache: bool = True
+    """Keep converted networks on disk, in npuc's cache folder (torch.compile)."""
     background: bool = False
     """Convert in a thread, while the framework goes on computing (torch.compile)."""
     fallback: bool = True

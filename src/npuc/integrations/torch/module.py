@@ -36,7 +36,7 @@ from npuc.runtime import Runner
 from npuc.words import counted
 
 INTEGRATION = "npuc.torch.compile_module"
-_WITHOUT = ("calibrate", "data", "background", "fallback")
+_WITHOUT = ("calibrate", "data", "cache", "background", "fallback")
 """Options of torch.compile that mean nothing ahead of time."""
 _CLOSE = 0.999
 """The cosine between the results of torch and of the import, at the least."""

@@ -25,11 +25,13 @@ import torch
 
 from npuc.arrays import Array
 from npuc.errors import NpucError, UsageError
-from npuc.integrations.conversion import convert
+from npuc.integrations.conversion import Conversion, convert
+from npuc.integrations.conversion_cache import ConversionCache, ConversionKey
 from npuc.integrations.options import IntegrationOptions
 from npuc.integrations.report import FRAMEWORK, IntegrationReport, ReportedNode, joined
 from npuc.integrations.torch.counting import first_run, rows_are_independent
 from npuc.integrations.torch.graph import Argument, ArgumentKind, arguments_of, bound, results_of
+from npuc.integrations.torch.graph_key import add_graph
 from npuc.integrations.torch.live import from_torch
 from npuc.integrations.torch.tensors import TensorForm, WeightStamp, array_of, finite
 from npuc.runtime import Runner
@@ -361,28 +363,8 @@ class GraphSession:
         examples = tuple(
             values[position][:1] if self._rows_vary else values[position] for position in self._live
         )
-        graph = from_torch(bound(self.module, self.arguments, values), examples)
-        names = [port.name for port in graph.inputs]
+        conversion, of_argument = self._conversion(plan, bound(self.module, self.arguments, values), examples)
         mine = [self.arguments[position].name for position in self._live]
-        if len(names) == len(mine):
-            of_argument = dict(zip(mine, names, strict=True))
-        else:
-            of_argument = {name: name for name in mine if name in names}
-        samples = (
-            plan.samples
-            if self.options.data is None
-            else list(_given_samples(self.options.data, list(of_argument)))
-        )
-        calibrated = counted(len(samples), "call" if self.options.data is None else "sample")
-        notes = [f"calibrated on {calibrated}", *plan.left_out]
-        conversion = convert(
-            graph,
-            [{port: sample[name] for name, port in of_argument.items()} for sample in samples],
-            self.options,
-            INTEGRATION,
-            f"torch_graph_{self.number}",
-            notes,
-        )
         runner = Runner(conversion.model, self.options.device)
         return Program(
             runner,
@@ -398,6 +380,45 @@ class GraphSession:
             self._rows_vary,
             conversion.report,
         )
+
+    def _conversion(
+        self, plan: ShapePlan, module: torch.fx.GraphModule, examples: tuple[torch.Tensor, ...]
+    ) -> tuple[Conversion, dict[str, str]]:
+        """The program of a graph, from the cache or converted now; and the inputs of it that the arguments are."""
+        mine = [self.arguments[position].name for position in self._live]
+        name = f"torch_graph_{self.number}"
+        samples = plan.samples if self.options.data is None else list(_given_samples(self.options.data, mine))
+        calibrated = counted(len(samples), "call" if self.options.data is None else "sample")
+        notes = [f"calibrated on {calibrated}", *plan.left_out]
+        kept = ConversionCache.default() if self.options.cache else None
+        key = ""
+        if kept is not None:
+            try:
+                key = self._conversion_key(module, examples, samples)
+            except TypeError as error:
+                _LOG.info("torch.compile graph %d is not kept in the cache: %s", self.number, error)
+            entry = kept.read(key, name) if key else None
+            if entry is not None:
+                return entry.conversion, entry.inputs
+        graph = from_torch(module, examples)
+        names = [port.name for port in graph.inputs]
+        if len(names) == len(mine):
+            of_argument = dict(zip(mine, names, strict=True))
+        else:
+            of_argument = {name: name for name in mine if name in names}
+        batches = [{port: sample[argument] for argument, port in of_argument.items()} for sample in samples]
+        conversion = convert(graph, batches, self.options, INTEGRATION, name, notes)
+        if kept is not None and key:
+            kept.write(key, conversion, of_argument)
+        return conversion, of_argument
+
+    def _conversion_key(
+        self, module: torch.fx.GraphModule, examples: tuple[torch.Tensor, ...], samples: Sequence[Sample]
+    ) -> str:
+        key = ConversionKey(INTEGRATION, self.options)
+        add_graph(key, module, examples)
+        key.add_samples(samples)
+        return key.text
 
     def _tell(self, report: IntegrationReport) -> None:
         _LOG.info("%s", report)
