@@ -273,6 +273,18 @@ def test_a_target_states_patterns_that_exist(patterns: list[Any], words: str) ->
         Target.from_dict(data)
 
 
+def test_a_target_of_affine_weights_has_no_zeros_to_skip() -> None:
+    data = load_target("edge-4t").to_dict()
+    data["compute"]["sparsity"] = ["2:4"]
+    data["arithmetic"]["weights"]["formats"] = {"u8": ["affine"]}
+    data["compute"]["array"]["rates"] = {"i8": {"u8": 1}, "i16": {"u8": "1/4"}, "u8": {"u8": 1}}
+    data["arithmetic"]["activations"]["formats"] = {"i8": ["affine"]}
+    with pytest.raises(
+        TargetError, match="compute.sparsity: zeros are skipped among symmetric integer weights"
+    ):
+        Target.from_dict(data)
+
+
 def test_the_fingerprint_counts_patterns_and_not_their_order() -> None:
     plain = load_target("edge-4t")
     assert skipping(plain).fingerprint == plain.fingerprint

@@ -46,6 +46,12 @@ class IntegerLayer:
     scheme: Scheme
 
     @property
+    def pruned(self) -> Array | None:
+        """Which weights are zeros that have to stay zero, where a quarter or more of the weights are: they were pruned."""
+        zeros: Array = self.weight == 0
+        return zeros if 4 * np.count_nonzero(zeros) >= zeros.size else None
+
+    @property
     def unit(self) -> Array:
         """The real value of one step of the accumulator of each output channel."""
         count = self.weight.shape[self.axis]
@@ -120,6 +126,8 @@ def replace_integers(
     """Replace the weights of a layer, and shift its bias by `bias_change` steps; False if the sums might not fit."""
     op = layer.integer_op
     chosen = np.clip(np.rint(integers), layer.lowest, layer.highest)
+    if layer.pruned is not None:
+        chosen = np.where(layer.pruned, 0, chosen)
     bias = layer.bias
     if bias is not None and bias_change is not None:
         bias = stored_bias(bias + np.asarray(bias_change, np.float64), layer.scheme).astype(bias.dtype)

@@ -20,7 +20,17 @@ def contradictions(target: Target) -> list[Problem]:
     """Every pair of fields that contradict each other."""
     return [
         Problem(path, message)
-        for check in (_formats, _rates, _memory, _requantization, _widths, _fixed_outputs, _limits, _rewrites)
+        for check in (
+            _formats,
+            _rates,
+            _sparsity,
+            _memory,
+            _requantization,
+            _widths,
+            _fixed_outputs,
+            _limits,
+            _rewrites,
+        )
         for path, message in check(target)
     ]
 
@@ -58,6 +68,15 @@ def _rates(target: Target) -> Contradictions:
     for weight in weights:
         if not any(weight in rates.get(activation, {}) for activation in activations):
             yield path, f"weights may be {weight}, but no rate with any activation type is stated"
+
+
+def _sparsity(target: Target) -> Contradictions:
+    scales = {scale for kinds in target.arithmetic.weights.formats.values() for scale in kinds}
+    if target.compute.sparsity is not None and not scales & {Scales.SYMMETRIC, Scales.POWER_OF_TWO}:
+        yield (
+            ("compute", "sparsity"),
+            "zeros are skipped among symmetric integer weights, whose zero is the integer 0, and there are none",
+        )
 
 
 def _memory(target: Target) -> Contradictions:

@@ -34,6 +34,8 @@ class LayerDelta:
         self._scale = _tensor(layer.scale, device)
         self.delta = torch.zeros_like(self._weight, requires_grad=True)
         """The change of the weights, in steps of the initial scale."""
+        self._free = 1.0 if layer.pruned is None else _tensor(~layer.pruned, device)
+        """0 for pruned weights, which stay zero."""
         self.log_scale = torch.zeros_like(self._scale, requires_grad=True)
         self.bias: Any = None
         """The bias as a real value."""
@@ -58,7 +60,7 @@ class LayerDelta:
     def _moved(self) -> tuple[Any, Any]:
         """The weights before they are rounded, and their scale."""
         scale = self._scale * self.log_scale.clamp(-_FURTHEST, _FURTHEST).exp()
-        return self._weight + self.delta * self._scale, scale
+        return self._weight + self.delta * self._scale * self._free, scale
 
     def quantized(self) -> Any:
         """The dequantized weights, with gradients."""
