@@ -25,8 +25,8 @@ from npuc.train.loop import accuracy, fit  # noqa: E402
 from npuc.train.network import TrainableNetwork  # noqa: E402
 from npuc.train.options import TrainingOptions  # noqa: E402
 from npuc.train.sparsity.activations import half_of_blocks  # noqa: E402
-from npuc.train.sparsity.permutation import best_order, permuted  # noqa: E402
 from npuc.train.sparsity.api import sparsify  # noqa: E402
+from npuc.train.sparsity.permutation import best_order, permuted  # noqa: E402
 from npuc.train.sparsity.training import SparseTraining, kept_at, sparse_parameters  # noqa: E402
 
 HALF = SparsityPattern(2, 4)
