@@ -280,7 +280,7 @@ def test_a_target_of_affine_weights_has_no_zeros_to_skip() -> None:
     data["compute"]["array"]["rates"] = {"i8": {"u8": 1}, "i16": {"u8": "1/4"}, "u8": {"u8": 1}}
     data["arithmetic"]["activations"]["formats"] = {"i8": ["affine"]}
     with pytest.raises(
-        TargetError, match="compute.sparsity: zeros are skipped among symmetric integer weights"
+        TargetError, match=r"compute\.sparsity: zeros are skipped among symmetric integer weights"
     ):
         Target.from_dict(data)
 
