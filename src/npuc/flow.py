@@ -621,7 +621,7 @@ def quantize_on_data(
     ) -> tuple[Quantized, CalibrationTable]:
         """The finished network with its outcome and accuracy."""
         integers.notes = [*integers.notes, *channel_outputs.notes, *forms]
-        integers.float_reasons |= dict.fromkeys(channel_outputs.multiplications, FLOAT_REASON)
+        integers.float_reasons |= dict.fromkeys(channel_outputs.floats, FLOAT_REASON)
         quantized = Quantized(
             integers,
             source,

@@ -15,7 +15,7 @@ from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import QuantizationError
 from npuc.flow import Quantized, quantize_network, quantize_on_data
 from npuc.ir import Graph, npu, result_names, top
-from npuc.quant.channel_outputs import candidates, scaled
+from npuc.quant.channel_outputs import endings, scaled
 from npuc.quant.config import QuantizationConfig
 from npuc.sim import Simulator, sanitize
 from npuc.target import load_target
@@ -123,10 +123,72 @@ def test_the_float_network_is_the_same() -> None:
     np.testing.assert_array_equal(FloatEngine(changed).run(sample)["y"], FloatEngine(graph).run(sample)["y"])
 
 
+def head(joined: bool) -> Graph:
+    """The head of a detector: 2 anchors with 2 values each, whose channels are moved to the end, and perhaps a second one."""
+    random = np.random.default_rng(3)
+    common = {"pads": [0] * 4, "strides": [1, 1], "dilations": [1, 1], "group": 1}
+    sizes = SIZES.astype(np.float32)
+
+    def scores(b: Any, x: Any, name: str) -> Any:
+        weight = random.standard_normal((4, 3, 1, 1)).astype(np.float32) * sizes[:, None, None, None]
+        y = b(top.Conv, x, weight, None, name=f"{name}/conv", **common)
+        y = b(top.Reshape, y, shape=(1, 2, 2, 6, 5), name=f"{name}/anchors")
+        y = b(top.Permute, y, order=(0, 1, 3, 4, 2), name=f"{name}/last")
+        y = b(
+            top.Slice,
+            y,
+            offset=(0, 1, 0, 0, 0),
+            steps=(1, -1, 1, 1, 1),
+            shape=(1, 2, 6, 5, 2),
+            name=f"{name}/turned",
+        )
+        return b(top.Reshape, y, shape=(1, 60, 2), name=name)
+
+    def body(b: Any, x: Any) -> Any:
+        if not joined:
+            return scores(b, x, "y")
+        return b(top.Concat, [scores(b, x, "near"), scores(b, x, "far")], axis=1, name="y")
+
+    return build({"x": (1, 3, 6, 5)}, body)
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_channels_are_followed_through_ops_that_move_them(joined: bool) -> None:
+    graph = head(joined)
+    done = quantized(graph, per_channel_outputs=True)
+    sample = samples(1, 6)[0]
+    exact, got = FloatEngine(graph).run(sample)["y"], IntegerEngine(done.graph).run(sample)["y"]
+    shared = IntegerEngine(quantized(graph).graph).run(sample)["y"]
+    largest = [
+        float(np.abs(exact[:, part, value]).max())
+        for part in (slice(0, 30), slice(30, 60))
+        for value in (0, 1)
+    ]
+    assert max(largest) > 50 * min(largest)
+    errors = np.zeros((2, 4))
+    parts = [np.s_[:, first : first + 30, value] for first in (0, 30) for value in (0, 1)]
+    for row, values in enumerate((got, shared)):
+        errors[row] = [np.abs(values[part] - exact[part]).max() / np.abs(exact[part]).max() for part in parts]
+    assert errors[0].max() < 0.03 and errors[1].max() > 0.2
+    compiled = compile_program(done.graph, load_target("edge-4t"), CompileOptions(island_threshold=0.0))
+    np.testing.assert_array_equal(Simulator(compiled.model).run(sample)["y"], got)
+    assert "per_channel_outputs" in done.graph.float_reasons["y"]
+
+
 def test_notes_and_reasons_say_what_was_done() -> None:
     done = quantized(network(), per_channel_outputs=True)
-    assert any("output 'y' has one scale for each of its 4 channels" in note for note in done.graph.notes)
+    assert any("'y' has one scale for each of its 4 channels" in note for note in done.graph.notes)
     assert "per_channel_outputs" in done.graph.float_reasons["y"]
+
+
+def test_outputs_whose_channels_are_alike_keep_one_scale() -> None:
+    random = np.random.default_rng(0)
+    common = {"pads": [0] * 4, "strides": [1, 1], "dilations": [1, 1], "group": 1}
+    weight = np.repeat(random.standard_normal((1, 3, 1, 1)), 4, 0).astype(np.float32)
+    graph = build({"x": (1, 3, 6, 5)}, lambda b, x: b(top.Conv, x, weight, None, name="y", **common))
+    done = quantized(graph, per_channel_outputs=True)
+    assert [op.name for op in done.source.ops if op.name == "top.mul"] == []
+    assert any("'y' keep one scale" in note for note in done.graph.notes)
 
 
 def test_a_layer_that_is_named_by_its_output_keeps_what_is_said_of_it() -> None:
@@ -156,7 +218,7 @@ def test_only_layers_with_weights_at_an_output_are_candidates() -> None:
         return {"a": read_twice, "b": b(top.Relu, read_twice, name="relu"), "c": limited}
 
     graph = build({"x": (1, 3, 4, 4)}, body)
-    assert candidates(graph) == {}
+    assert endings(graph) == ({}, [])
     with pytest.raises(QuantizationError, match="no output is made by a convolution"):
         source = open_data(graph, [{"x": np.ones((1, 3, 4, 4), np.float32)}])
         quantize_on_data(graph, source, QuantizationConfig(per_channel_outputs=True))

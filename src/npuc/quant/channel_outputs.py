@@ -10,14 +10,18 @@ The integers of v stand for the reals S * (q - z), so those of channel c of the 
 the requantization multiplier of each channel, which layers with constant weights have anyway. Factors are powers of two: both
 networks then compute the same floats, no product is rounded twice, and a channel has up to twice the range that data showed.
 
+Ops that only move the result may stand between the layer and the multiplication. Where an output is a concat of such results, the
+multiplications come before the concat, which is float then.
+
 Example: channels that reach 100 and 0.5 get the factors 1 and 2^-7. With 8 bits the steps of the output are 0.79 and 0.006,
 where a common scale would have steps of 0.79 for both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,10 +40,11 @@ from npuc.words import counted
 if TYPE_CHECKING:
     from npuc.quant.config import QuantizationConfig
 
-FLOAT_REASON = "it gives each channel of the output its magnitude: per_channel_outputs"
-"""Why the multiplication stays float."""
+FLOAT_REASON = "it gives each channel of an output its magnitude, or joins such: per_channel_outputs"
+"""Why multiplications, and concats behind them, stay float."""
 _LEAST = 2.0**-24
-"""The least factor: channels that are smaller, or zero on all data, are as if they were of that size."""
+"""The least factor: channels that are smaller are as if they were of that size."""
+_MOVES = (top.Reshape, top.Permute, top.Slice)
 
 
 @dataclass(frozen=True)
@@ -49,28 +54,106 @@ class ChannelOutputs:
     graph: Graph
     config: QuantizationConfig
     """With the multiplications in float; `per_channel_outputs` is done with."""
-    multiplications: tuple[str, ...] = ()
-    """The names of the outputs that were changed."""
+    floats: tuple[str, ...] = ()
+    """The results that are float now: those of the multiplications, and of concats behind them."""
     notes: tuple[str, ...] = ()
 
 
-def candidates(graph: Graph) -> dict[str, Any]:
-    """Outputs that can have one scale a channel, each with the layer that makes it and nothing else reads."""
-    layers: dict[str, Any] = {}
+@dataclass(frozen=True)
+class Ending:
+    """A layer with weights, and the ops that only move its result on the way to an output or to a concat of outputs."""
+
+    layer: Any
+    moves: tuple[Any, ...] = ()
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The results of the layer and of the moves."""
+        return self.layer.results[0], *(move.results[0] for move in self.moves)
+
+    @property
+    def name(self) -> str:
+        """That of the last result."""
+        return value_name(self.values[-1])
+
+    @property
+    def channel_axis(self) -> int:
+        """The axis of the channels in the result of the layer."""
+        return len(shape_of(self.values[0])) - 1 if isinstance(self.layer, top.MatMul) else 1
+
+    def moved(self, factor: Array) -> Array:
+        """A number for each channel in a shape that broadcasts with the last result."""
+        shape = shape_of(self.values[0])
+        spread = [factor.size if axis == self.channel_axis else 1 for axis in range(len(shape))]
+        array: Array = np.broadcast_to(factor.reshape(spread), shape)
+        for move in self.moves:
+            if isinstance(move, top.Reshape):
+                array = array.reshape(shape_of(move.results[0]))
+            elif isinstance(move, top.Permute):
+                array = array.transpose(move.order)
+            else:
+                last = [b + (n - 1) * s for b, s, n in zip(move.offset, move.steps, move.shape, strict=True)]
+                array = array[np.ix_(*map(_indices, move.offset, last, move.steps))]
+        for axis in range(array.ndim):
+            first = array.take([0], axis=axis)
+            array = first if (array == first).all() else array
+        return array
+
+
+def _indices(first: int, last: int, step: int) -> range:
+    return range(first, last + (1 if step > 0 else -1), step)
+
+
+def endings(graph: Graph, chosen: Collection[str] | None = None) -> tuple[dict[str, Ending], list[Any]]:
+    """Tensors that can have one scale a channel, by name; and the concats behind them, with the ops that move their results.
+
+    Of those, only the `chosen` ones, if they are given.
+    """
+    by_name: dict[str, Ending] = {}
+    joins: list[Any] = []
     for port in graph.outputs:
-        op: Any = port.value.owner
-        if not isinstance(op, top.Conv | top.Deconv | top.MatMul) or not port.value.has_one_use():
-            continue
-        weight = graph.constant(_weight(op))
-        grouped = (
-            isinstance(op, top.Deconv) and op.group > 1
-        )  # an axis of its weights is shared by all groups
-        limited = op.relu and op.relu_limit > 0
-        constant = op.bias is None or graph.constant(op.bias) is not None
-        matrix = isinstance(op, top.MatMul) and weight is not None and weight.ndim != 2
-        if weight is not None and constant and not (grouped or limited or matrix):
-            layers[value_name(port.value)] = op
-    return layers
+        _collect(port.value, graph, chosen, by_name, joins)
+    return by_name, joins
+
+
+def _collect(
+    value: Any,
+    graph: Graph,
+    chosen: Collection[str] | None,
+    by_name: dict[str, Ending],
+    joins: list[Any],
+) -> bool:
+    """Whether there is such a tensor at or before a value that nothing else reads."""
+    moves: list[Any] = []
+    at = value
+    while at.has_one_use() and isinstance(at.owner, _MOVES):
+        moves.insert(0, at.owner)
+        at = at.owner.operands[0]
+    if not at.has_one_use() or not prod(shape_of(at)):
+        return False
+    if isinstance(at.owner, top.Concat):
+        if any([_collect(operand, graph, chosen, by_name, joins) for operand in at.owner.inputs]):
+            joins += [at.owner, *moves]
+            return True
+        return False
+    name = value_name(value)
+    if not _has_channels(at.owner, graph) or not name or (chosen is not None and name not in chosen):
+        return False
+    by_name[name] = Ending(at.owner, tuple(moves))
+    return True
+
+
+def _has_channels(op: Any, graph: Graph) -> bool:
+    """Whether an op is a layer with constant weights and without a limit, which would be another one for each channel."""
+    if not isinstance(op, top.Conv | top.Deconv | top.MatMul):
+        return False
+    weight = graph.constant(_weight(op))
+    # An axis of the weights of a grouped deconvolution is shared by all groups.
+    grouped = isinstance(op, top.Deconv) and op.group > 1
+    limited = op.relu and op.relu_limit > 0
+    constant = op.bias is None or graph.constant(op.bias) is not None
+    several = isinstance(op, top.MatMul) and weight is not None and weight.ndim != 2
+    return weight is not None and constant and not (grouped or limited or several)
 
 
 def with_channel_outputs(
@@ -84,8 +167,8 @@ def with_channel_outputs(
 ) -> tuple[ChannelOutputs, Source]:
     """The network with one scale a channel at the outputs that allow it, from magnitudes on data; and the data once more."""
     config = config.model_copy(update={"per_channel_outputs": False})
-    layers = candidates(graph)
-    if not layers:
+    ends, _ = endings(graph)
+    if not ends:
         raise QuantizationError(
             "per_channel_outputs: no output is made by a convolution or a product with constant weights, without a limit such as "
             "that of relu6, that nothing else reads",
@@ -93,33 +176,42 @@ def with_channel_outputs(
         )
     if iter(source.items) is source.items:  # data that can be read once
         source = replace(source, items=list(source.items))
-    sizes = _magnitudes(graph, layers, Feeder(graph, source, strict, warn or (lambda text: None)), threads)
-    factors = {name: _factors(sizes[name]) for name in layers}
+    sizes = _magnitudes(graph, ends, Feeder(graph, source, strict, warn or (lambda text: None)), threads)
+    every = {name: _factors(sizes[name]) for name in ends}
+    factors = {name: factor for name, factor in every.items() if factor.max() > factor.min()}
+    ends, joins = endings(graph, factors)
     changed = scaled(graph, factors)
     levels: dict[str, Any] = {}
     aliases = graph.layer_aliases()
-    for name, op in layers.items():
-        # What is said of the layer by the name of the output holds for the layer.
-        for pattern, level in config.layers.items():
-            if matches(pattern, layer_names(op, aliases)):
-                levels[inner_name(name)] = level
-    others = {pattern: level for pattern, level in config.layers.items() if pattern not in layers}
+    for ending in ends.values():
+        # What is said of a layer by its name holds for what it has become.
+        for op in (ending.layer, *ending.moves):
+            for pattern, level in config.layers.items():
+                if matches(pattern, layer_names(op, aliases)):
+                    levels[inner_name(value_name(op.results[0]))] = level
+    floats = (*ends, *(value_name(op.results[0]) for op in joins))
+    others = {pattern: level for pattern, level in config.layers.items() if pattern not in floats}
     # The last one that matches counts.
-    config = config.model_copy(update={"layers": {**others, **levels, **dict.fromkeys(layers, "float")}})
-    return ChannelOutputs(changed, config, tuple(layers), tuple(map(_words, factors.items()))), source
+    config = config.model_copy(update={"layers": {**others, **levels, **dict.fromkeys(floats, "float")}})
+    notes = [_words(name, factor) for name, factor in factors.items()]
+    if alike := [name for name in every if name not in factors]:
+        named = "', '".join(alike[:3]) + ("', ..." if len(alike) > 3 else "'")
+        notes.append(f"'{named} keep one scale: no channel is half as large as the largest, or less")
+    return ChannelOutputs(changed, config, floats, tuple(notes)), source
 
 
 def inner_name(name: str) -> str:
-    """What the layer computes in place of the output."""
+    """The result of an op that now computes with divided channels."""
     return f"{name}/per_channel"
 
 
 def scaled(graph: Graph, factors: Mapping[str, Array]) -> Graph:
     """A copy of the network in which layers divide their channels by factors, and multiplications behind them undo it."""
     new = graph.copy()
-    layers = candidates(new)
+    ends, _ = endings(new, factors)
     for name, factor in factors.items():
-        op = layers[name]
+        ending = ends[name]
+        op = ending.layer
         weight = _weight(op)
         array = np.asarray(new.constant(weight), np.float64)
         spread = np.ones(array.ndim, int)
@@ -131,16 +223,15 @@ def scaled(graph: Graph, factors: Mapping[str, Array]) -> Graph:
             constant = new.add_weight(f"{value.owner.ref}/per_channel", divided.astype(np.float32))
             new.block.insert_op_before(constant, op)
             op.operands[list(op.operands).index(value)] = constant.output
-        rank = len(shape_of(op.results[0]))
-        shape = (factor.size,) if isinstance(op, top.MatMul) else (1, factor.size, *(1,) * (rank - 2))
-        outer = new.add_weight(f"{name}/channel_scale", factor.astype(np.float32).reshape(shape))
-        product = top.Mul.make(op.results[0], outer.output, loc=op.location)
-        node = layer_name(op)
-        op.location = location(inner_name(name), None if node == name else node)
-        ending = new.terminator
-        at = list(ending.operands).index(op.results[0])
-        new.block.insert_ops_before([outer, product], ending)
-        ending.operands[at] = product.results[0]
+        result = ending.values[-1]
+        (use,) = result.uses
+        outer = new.add_weight(f"{name}/channel_scale", ending.moved(factor).astype(np.float32))
+        product = top.Mul.make(result, outer.output, loc=result.owner.location)
+        new.block.insert_ops_before([outer, product], use.operation)
+        use.operation.operands[use.index] = product.results[0]
+        for value in ending.values:
+            own, node = value_name(value), layer_name(value.owner)
+            value.owner.location = location(inner_name(own), None if node == own else node)
     new.verify()
     return new
 
@@ -157,19 +248,20 @@ def _output_axis(op: Any) -> int:
 
 
 def _magnitudes(
-    graph: Graph, layers: Mapping[str, Any], feeder: Feeder, threads: int | None
+    graph: Graph, ends: Mapping[str, Ending], feeder: Feeder, threads: int | None
 ) -> dict[str, Array]:
-    """The largest magnitude of each channel of some outputs; values that are no numbers are left out."""
-    engine = float_engine(graph, fetch=list(layers), threads=threads)
+    """The largest magnitude of each channel of some layers; values that are no numbers are left out."""
+    layers = {name: value_name(ending.values[0]) for name, ending in ends.items()}
+    engine = float_engine(graph, fetch=list(layers.values()), threads=threads)
     sizes: dict[str, Array] = {}
     size = batch_size(graph)
     for batch in feeder.batches():
         values = engine.run(batch.inputs)
-        for name, op in layers.items():
-            array = np.abs(np.asarray(values[name], np.float64))
+        for name, layer in layers.items():
+            array = np.abs(np.asarray(values[layer], np.float64))
             if batch.keep is not None and size:
                 array = array[: batch.keep * array.shape[0] // size]
-            axis = array.ndim - 1 if isinstance(op, top.MatMul) else 1
+            axis = ends[name].channel_axis
             array = np.where(np.isfinite(array), array, 0.0)
             largest = array.max(axis=tuple(i for i in range(array.ndim) if i != axis), initial=0.0)
             sizes[name] = np.maximum(sizes[name], largest) if name in sizes else largest
@@ -187,9 +279,8 @@ def _factors(sizes: Array) -> Array:
     return np.asarray(np.exp2(np.ceil(np.log2(np.maximum(parts, _LEAST)))))
 
 
-def _words(entry: tuple[str, Array]) -> str:
-    name, factors = entry
+def _words(name: str, factors: Array) -> str:
     return (
-        f"output '{name}' has one scale for each of its {counted(factors.size, 'channel')}; they differ by a factor of up to "
+        f"'{name}' has one scale for each of its {counted(factors.size, 'channel')}; they differ by a factor of up to "
         f"{factors.max() / factors.min():.3g}"
     )
