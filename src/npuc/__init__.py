@@ -1,5 +1,6 @@
 """npuc: an open NPU compiler suite.
 
+    npuc.compile    the whole way in one call: compile("model.onnx", "images/", target="edge-4t").save("model.npu")
     npuc.flow       from a model file to integers and to a program, one call a stage: what the commands do
     npuc.engine     float networks run, and any tensor can be looked at
     npuc.runtime    compiled models run: Runner, Pool, Pipeline
@@ -71,20 +72,24 @@ aliases.install(
 )
 
 _LAZY = (
-    "arithmetic", "calib", "codegen", "compare", "datasets", "debug", "deploy", "engine", "errors", "evaluate", "export", "flow",
-    "frontend", "images", "import_check", "inspect", "integrations", "ir", "keras", "kernels", "lang", "metrics", "partition",
-    "plugins", "profile", "program", "quant", "runtime", "schedule", "sim", "target", "tensorflow", "tensors", "torch",
-    "train", "transform",
+    "arithmetic", "calib", "codegen", "compare", "compat", "datasets", "debug", "deploy", "engine", "errors",
+    "evaluate", "export", "flow", "frontend", "images", "import_check", "inspect", "integrations", "ir", "keras",
+    "kernels", "lang", "metrics", "partition", "plugins", "profile", "program", "quant", "runtime", "schedule", "sim",
+    "target", "tensorflow", "tensors", "torch", "train", "transform",
 )  # fmt: skip
+
+_FUNCTIONS = {"compile": ("npuc.flow", "compile_model"), "from_torch": ("npuc.torch", "from_torch")}
+"""Functions by their short names: module and name."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return import_module(f"npuc.{name}")
-    if name == "from_torch":
-        return import_module("npuc.torch").from_torch
+    if name in _FUNCTIONS:
+        module, function = _FUNCTIONS[name]
+        return getattr(import_module(module), function)
     raise AttributeError(f"module 'npuc' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, "from_torch"})
+    return sorted({*globals(), *_LAZY, *_FUNCTIONS})

@@ -71,27 +71,29 @@ def run_scenario(
         (folder / name).symlink_to(SHARED / source)
     paths = [str(installed.packages)] if installed.packages else []
     if "python" in scenario:
-        _program(scenario["python"], paths)
+        run_program(scenario["python"], paths)
     for entry in scenario["items"]:
         capfd.readouterr()
         status = 0
-        for line in _lines(entry.get("run", "")):
-            status = _command(vendor, line)
-            if status and line != _lines(entry["run"])[-1]:
+        for line in split_lines(entry.get("run", "")):
+            status = run_command_line(vendor, line)
+            if status and line != split_lines(entry["run"])[-1]:
                 break
         said = ""
         if "python" in entry:
-            done = _program(entry["python"], paths)
+            done = run_program(entry["python"], paths)
             status, said = done.returncode, done.stdout + done.stderr
         captured = capfd.readouterr()
         _check(entry, status, captured.out + captured.err + said)
 
 
-def _lines(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
+    """Command lines; a backslash at the end continues one."""
     return [line for part in text.replace("\\\n", " ").splitlines() if (line := part.strip())]
 
 
-def _command(vendor: str, line: str) -> int:
+def run_command_line(vendor: str, line: str) -> int:
+    """The exit status of a command of a vendor, or of npuc, run in this process."""
     words = shlex.split(line)
     if words[0] == "npuc":
         return run_command(words[1:])
@@ -99,7 +101,7 @@ def _command(vendor: str, line: str) -> int:
     return run_command(["compat", "run", vendor, *words])
 
 
-def _program(text: str, paths: list[str]) -> subprocess.CompletedProcess[str]:
+def run_program(text: str, paths: list[str]) -> subprocess.CompletedProcess[str]:
     """A program in a process of its own."""
     head = f"import sys\nsys.path[:0] = {paths!r}\n"
     return subprocess.run([sys.executable, "-c", head + text], capture_output=True, text=True, timeout=300)
