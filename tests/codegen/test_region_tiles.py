@@ -169,6 +169,24 @@ def test_a_layer_that_fits_by_columns_only_gets_on_the_machine() -> None:
     check_bits(integers, done)
 
 
+@pytest.mark.parametrize(
+    "shape", [(1, 24, 1, 1), (1, 24, 7, 6), (1, 1, 1, 6), (1, 1, 7, 1), (1, 24, 7, 1), (1, 1, 1, 1)]
+)
+def test_constant_operands_are_read_where_the_tile_is(shape: tuple[int, ...]) -> None:
+    constant = np.random.default_rng(5).uniform(-1, 1, shape).astype(np.float32)
+
+    def body(b: Any, x: Any) -> Any:
+        product = b(top.Mul, x, constant, name="product")
+        return b(top.Add, constant, product, name="total")
+
+    graph = build({"x": (1, 24, 7, 6)}, body)
+    integers = quantize(graph, dict.fromkeys(("x", "product", "total"), (-2.0, 2.0)), SCHEMES["int8"])
+    names = [layer.name for layer in compile_program(integers, machine(512 << 10)).parts[0].network.layers]
+    tiling = {"tiles": 2, "column_tiles": 3, "channel_tiles": 2}
+    done = compiled(integers, [{"layers": names, **tiling}])
+    check_bits(integers, done)
+
+
 def test_a_written_schedule_gives_the_same_bytes_again() -> None:
     graph = block()
     done = compiled(

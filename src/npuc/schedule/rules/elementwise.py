@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -73,6 +73,8 @@ class BinaryOp(LayerOp):
     y: Tensor
     constant_operands: Constants
     """`a` or `b`, if it is a constant."""
+    constant_offset: int = field(default=0, kw_only=True, repr=False)
+    """Bytes of a constant operand before the first one that is read: a part of a layer has its constant as a whole."""
 
     def instruction(self, a: Place, b: Place, broadcast: Broadcast, y: Result) -> TypedInstruction:
         """The instruction of a tile."""
@@ -123,14 +125,21 @@ class BinaryOp(LayerOp):
         """The same columns and channels, or all of an operand that is broadcast along them."""
         regions = {slot: _broadcast_region(tensor, self.y, region) for slot, tensor in self.operands}
         for slot, tensor in self.operands:
-            if slot in self.constant_operands and regions[slot] != tensor.region:
+            if slot in self.constant_operands and regions[slot] != tensor.region and not self.y.channels_last:
                 raise NotCut("has a constant operand that differs along the axis of the tiles")
         return tuple(regions[slot] for slot, _ in self.operands if slot not in self.constant_operands)
 
     def part(self, region: Region) -> BinaryOp:
         """On parts of those operands that are not broadcast."""
-        a, b = (tensor.part(_broadcast_region(tensor, self.y, region)) for tensor in (self.a, self.b))
-        return replace(self, a=a, b=b, y=self.y.part(region))
+        parts, offset = [], 0
+        for slot, tensor in self.operands:
+            needed = _broadcast_region(tensor, self.y, region)
+            if slot in self.constant_operands:
+                parts.append(tensor)
+                offset = (needed.columns[0] * tensor.channels + needed.channels[0]) * tensor.itemsize
+            else:
+                parts.append(tensor.part(needed))
+        return replace(self, a=parts[0], b=parts[1], y=self.y.part(region), constant_offset=offset)
 
     def templates(self, tile: Tile) -> list[InstructionTemplate]:
         """One instruction."""
@@ -153,7 +162,8 @@ class BinaryOp(LayerOp):
         for slot, tensor in self.operands:
             moves = cuts and tensor.rows > 1 and _moves(tensor, y)
             if slot in self.constant_operands:
-                given.append(Place("const", places[slot] + (r0 * tensor.row_size if moves else 0)))
+                row = r0 * tensor.row_size if moves else 0
+                given.append(Place("const", places[slot] + self.constant_offset + row))
                 continue
             start = (r0 - tile.inputs[int(slot[2:])][0]) * tensor.row_size if moves else 0
             given.append(Place(slot, start))
