@@ -86,6 +86,12 @@ class AnalyzeCommand(CommandOptions):
             metavar="FILE.svg", help="Plot the histograms; without --histogram, those of the worst tensors."
         ),
     ] = None
+    advise: Annotated[
+        bool,
+        typer.Option(
+            "--advise", help="Also say which method of pruning fits the network, and what it could save."
+        ),
+    ] = False
     threads: options.Threads = None
     quiet: options.Quiet = False
     as_json: options.Json = False
@@ -167,6 +173,12 @@ def command(args: AnalyzeCommand) -> None:
         printer.say(text_histogram(tensor))
     for line in written:
         printer.say(line)
+    if args.advise:
+        from npuc.train.pruning import advise
+
+        advice = advise(pair.source, machine)
+        printer.say(advice.text)
+        result["pruning"] = advice.as_json()
     printer.result(result)
 
 

@@ -45,6 +45,7 @@ from npuc.cli import (
     targets,
     tensors,
     trace,
+    train,
     verify,
 )
 from npuc.cli.once import each_once
@@ -96,6 +97,7 @@ app.command("verify", help=verify.__doc__)(verify.command)
 app.add_typer(tensors.app, name="tensors", help=tensors.__doc__)
 app.add_typer(targets.app, name="targets", help=targets.__doc__)
 app.add_typer(export.app, name="export", help=export.__doc__)
+app.add_typer(train.app, name="train", help=train.__doc__)
 app.add_typer(compat.app, name="compat", help=compat.__doc__)
 app.command("doctor", help=doctor.__doc__)(doctor.command)
 app.command("ort-compile", help=ort_compile.__doc__, hidden=True)(ort_compile.command)

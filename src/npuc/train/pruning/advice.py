@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from npuc.ir import Graph, top
 from npuc.target import Target
@@ -25,6 +26,16 @@ class PruningAdvice:
     """Why, and what to expect, a sentence each."""
     smallest: float = 1.0
     """The share of cycles, or of multiply-adds without a target, that the narrowest network has."""
+
+    @property
+    def text(self) -> str:
+        """All of it as sentences."""
+        sentences = ". ".join(words[0].upper() + words[1:] for words in self.words)
+        return f"Pruning: {sentences}."
+
+    def as_json(self) -> dict[str, Any]:
+        """The advice as data."""
+        return {"method": self.method, "words": list(self.words), "smallest": self.smallest}
 
 
 def advise(graph: Graph, target: Target | None = None, samples: int | None = None) -> PruningAdvice:
@@ -54,8 +65,14 @@ def advise(graph: Graph, target: Target | None = None, samples: int | None = Non
         sentences.append("pruning saves less than a tenth: not worth its accuracy")
         return PruningAdvice(None, tuple(sentences), least)
     norms = any(isinstance(op, top.BatchNorm) for op in graph.ops)
-    if samples is None or samples < _FEW:
-        method: Method = "one-step"
+    if samples is None:
+        method: Method = "iterative"
+        sentences.append(
+            f"with {_FEW:,} labelled samples or more to train on, 'iterative' keeps most accuracy; with fewer take 'one-step', "
+            "which needs some hundred for statistics; 'once-for-all' gives networks for several budgets from one training"
+        )
+    elif samples < _FEW:
+        method = "one-step"
         sentences.append(
             "with few samples, 'one-step' fits: its candidates need statistics of some hundred samples, and little training. "
             "Expect to lose more accuracy than with training data"

@@ -130,6 +130,16 @@ class CycleCost:
 
 
 @dataclass(eq=False)
+class CostCache:
+    """Costs that were counted; versions of one network whose groups got narrower share them."""
+
+    layers: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
+    """From a layer and the lengths of its channel axes."""
+    networks: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)
+    """From the widths of all groups."""
+
+
+@dataclass(eq=False)
 class WidthCosts:
     """What a network costs when its groups have other widths.
 
@@ -142,8 +152,7 @@ class WidthCosts:
     measure: CostMeasure
     lanes: int = 1
     """Widths are multiples of it."""
-    _known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
-    _exact: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)
+    cache: CostCache = field(default_factory=lambda: CostCache())
 
     def __post_init__(self) -> None:
         self.shapes = ChannelShapes(self.dependencies)
@@ -168,11 +177,11 @@ class WidthCosts:
             elements = self._elements(widths)
             return self._scale * sum(self._per_element[layer] * count for layer, count in elements.items())
         signatures = self.shapes.signatures(widths)
-        if any((layer, lengths) not in self._known for layer, lengths in signatures.items()):
+        if any((layer, lengths) not in self.cache.layers for layer, lengths in signatures.items()):
             costs = self.measure.layers(self.shapes.network(widths))
             for layer, lengths in signatures.items():
-                self._known[layer, lengths] = costs.get(layer, 0.0)
-        return self._scale * sum(self._known[entry] for entry in signatures.items())
+                self.cache.layers[layer, lengths] = costs.get(layer, 0.0)
+        return self._scale * sum(self.cache.layers[entry] for entry in signatures.items())
 
     def _elements(self, widths: Widths) -> dict[str, float]:
         """The elements that the cost of a layer goes with: of all its weights, or of the first, which multiplies."""
@@ -182,15 +191,18 @@ class WidthCosts:
 
     def exact(self, widths: Widths) -> float:
         """The cost of the network of these widths."""
-        sizes = self.shapes.sizes
-        key = tuple((name, width) for name, width in sorted(widths.items()) if width != sizes[name])
-        if key not in self._exact:
-            self._exact[key] = self.measure.whole(self.shapes.network(widths))
-        return self._exact[key]
+        key = tuple(sorted({**self.shapes.sizes, **widths}.items()))
+        if key not in self.cache.networks:
+            self.cache.networks[key] = self.measure.whole(self.shapes.network(widths))
+        return self.cache.networks[key]
 
 
 def width_costs(
-    dependencies: DependencyGraph, kind: CostKind, target: Target | None = None, snap: bool = True
+    dependencies: DependencyGraph,
+    kind: CostKind,
+    target: Target | None = None,
+    snap: bool = True,
+    cache: CostCache | None = None,
 ) -> WidthCosts:
     """The costs of widths; with a target, widths fill the lanes of its array unless `snap` is off."""
     if kind == "cycles" and target is None:
@@ -202,4 +214,4 @@ def width_costs(
     measures: dict[str, CostMeasure] = {"macs": MacCost(), "bytes": ByteCost()}
     if target is not None:
         measures["cycles"] = CycleCost(target)
-    return WidthCosts(dependencies, measures[kind], lanes)
+    return WidthCosts(dependencies, measures[kind], lanes, cache or CostCache())

@@ -19,7 +19,7 @@ from npuc.train.loop import fit
 from npuc.train.network import TrainableNetwork
 from npuc.train.options import TrainingOptions
 from npuc.train.pruning.batch_norms import channel_moments, folded, recalibrated, with_batch_norms
-from npuc.train.pruning.budget import Budget, WidthCosts, width_costs
+from npuc.train.pruning.budget import Budget, CostCache, WidthCosts, width_costs
 from npuc.train.pruning.criteria import Importance, importance
 from npuc.train.pruning.groups import DependencyGraph, RemainingChannels
 from npuc.train.pruning.options import PruningOptions
@@ -50,6 +50,7 @@ class PruningTask:
     work_dir: Path | None = None
     """Where steps are kept, so that an interrupted run goes on; None keeps nothing."""
     report: Report = lambda line: None
+    cache: CostCache = field(default_factory=CostCache, repr=False)
 
     def __post_init__(self) -> None:
         if self.budget.limit <= 0:
@@ -76,7 +77,7 @@ class PruningTask:
 
     def costs_of(self, dependencies: DependencyGraph) -> WidthCosts:
         """The costs of its widths, in what the budget counts."""
-        return width_costs(dependencies, self.budget.kind, self.target, self.options.snap)
+        return width_costs(dependencies, self.budget.kind, self.target, self.options.snap, self.cache)
 
     def importance_of(self, dependencies: DependencyGraph) -> Importance:
         """The importance of its channels by the criterion of the options."""

@@ -1,0 +1,102 @@
+"""Options that commands of `npuc train` share: which samples, and how long and how fast to train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npuc.cli import calibration_data as given
+from npuc.cli import options
+from npuc.cli.command_options import CommandOptions
+
+if TYPE_CHECKING:
+    from npuc.ir import Graph
+    from npuc.train import TrainingData, TrainingOptions
+
+Text = str | None
+
+
+class SampleOptions(CommandOptions):
+    """Which samples, and how images become inputs."""
+
+    data: Annotated[
+        Path,
+        typer.Option(
+            metavar="PATH",
+            help="Samples with classes: a folder, a list of files and labels, an .npz file, as for 'npuc eval'.",
+        ),
+    ]
+    dataset: Annotated[
+        Text, typer.Option(metavar="NAME", help="The kind of data set.  [default: recognized from --data]")
+    ] = None
+    annotations: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The list of files and labels, or a file of labels.")
+    ] = None
+    images: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The folder of the images, if not beside the labels.")
+    ] = None
+    classes: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The names of the classes, in the order of the model's scores."),
+    ] = None
+    label_offset: Annotated[int, typer.Option(help="A number to add to every label.")] = 0
+    mean: Annotated[
+        Text, typer.Option(metavar="M,M,M", help="Subtract this from each channel (pixels are 0..255).")
+    ] = None
+    scale: Annotated[Text, typer.Option(metavar="S,S,S", help="Then multiply each channel by this.")] = None
+    pixel_format: Annotated[
+        Text, typer.Option(metavar="rgb|bgr|gray|rgba", help="The pixel format that the network takes.")
+    ] = None
+    max_count: given.MaxCount = None
+
+    def load(self, graph: Graph) -> TrainingData:
+        """Read the samples for the inputs of a network."""
+        from npuc.datasets.data import DataLocation
+        from npuc.train import load_data
+
+        texts = {"mean": self.mean, "scale": self.scale, "pixel_format": self.pixel_format}
+        fields = options.preprocess_fields({name: text for name, text in texts.items() if text is not None})
+        place = DataLocation(self.data, self.annotations, self.images, self.classes, self.label_offset)
+        return load_data(
+            graph, place, dataset=self.dataset, preprocess=fields or None, max_count=self.max_count
+        )
+
+
+class TrainingRunOptions(CommandOptions):
+    """How long and how fast."""
+
+    epochs: Annotated[int, typer.Option(min=0, help="Epochs of training; after each step of a method.")] = 2
+    batch: Annotated[int, typer.Option(min=1, help="Samples in a batch.")] = 128
+    rate: Annotated[float, typer.Option(help="The learning rate, which decays to zero along a cosine.")] = (
+        0.01
+    )
+    optimizer: Annotated[str, typer.Option(metavar="sgd|adamw", help="The optimizer.")] = "sgd"
+    loss: Annotated[
+        str,
+        typer.Option(
+            metavar="labels|distillation|both",
+            help="Learn from labels, from the outputs of the network before (no labels needed), or from both.",
+        ),
+    ] = "labels"
+    augment: Annotated[bool, typer.Option("--augment", help="Flip and crop images at random.")] = False
+    ema: Annotated[float, typer.Option(help="The decay of a moving average of the weights; 0 is none.")] = 0.0
+    device: Annotated[str, typer.Option(metavar="cpu|cuda", help="Where networks are trained.")] = "cpu"
+    seed: Annotated[int, typer.Option(min=0, help="The seed of all that is random.")] = 0
+
+    def training(self) -> TrainingOptions:
+        """The options of the training loop."""
+        from npuc.train import TrainingOptions
+
+        return TrainingOptions.checked(
+            epochs=self.epochs,
+            batch=self.batch,
+            rate=self.rate,
+            optimizer=self.optimizer,
+            loss=self.loss,
+            augment=self.augment,
+            ema=self.ema,
+            device=self.device,
+            seed=self.seed,
+        )
