@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from npuc.ir.definition import TopOp
+from npuc.ir.definition import TensorOp
 from npuc.ir.graph import Graph
 from npuc.ir.passes import Pass, register_pass
 from npuc.ir.top import WeightOp
@@ -35,7 +35,7 @@ class EliminateDeadCode(Pass):
         op = graph.block.last_op
         while op is not None:
             before = op.prev_op
-            if isinstance(op, TopOp) and all(result.first_use is None for result in op.results):
+            if isinstance(op, TensorOp) and all(result.first_use is None for result in op.results):
                 graph.block.erase_op(op)
             op = before
         used = graph.used_weights()

@@ -10,7 +10,7 @@ The file and the `state_dict` hold the program and a description of arguments an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -18,28 +18,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from npuc.arrays import Array
-from npuc.engine import FloatEngine
 from npuc.errors import FileFormatError, InputDataError, UsageError
 from npuc.integrations.conversion import convert
 from npuc.integrations.options import IntegrationOptions
 from npuc.integrations.report import IntegrationReport
 from npuc.integrations.signature import CallSignature, saved_report, signature_of, with_signature
-from npuc.integrations.structure import Form, described, rebuilt
-from npuc.integrations.torch.counting import rows_are_independent
-from npuc.integrations.torch.live import from_torch
+from npuc.integrations.structure import described, rebuilt
+from npuc.integrations.torch.calls import arguments_of, import_call, is_tensor
 from npuc.integrations.torch.tensors import TensorForm, array_of
-from npuc.ir import Graph
 from npuc.program.file import compiled_bytes, load_compiled, parse_compiled, save_compiled
 from npuc.program.model import CompiledModel
 from npuc.runtime import Runner
-from npuc.words import counted
 
 INTEGRATION = "npuc.torch.compile_module"
 _WITHOUT = ("calibrate", "data", "cache", "background", "fallback")
 """Options of torch.compile that mean nothing ahead of time."""
-_CLOSE = 0.999
-"""The cosine between the results of torch and of the import, at the least."""
 
 
 class NpuModule(torch.nn.Module):  # type: ignore[misc]
@@ -106,7 +99,7 @@ class NpuModule(torch.nn.Module):  # type: ignore[misc]
         """The tensors of the arguments, which have to be those that were compiled for."""
         if len(args) == self._positional and not kwargs and all(type(arg) is torch.Tensor for arg in args):
             return args
-        form, tensors = described((args, kwargs), _is_tensor)
+        form, tensors = described((args, kwargs), is_tensor)
         if form != signature.arguments:
             raise InputDataError(
                 "the module was compiled for other arguments",
@@ -170,44 +163,11 @@ def compile_module(module: Any, data: Iterable[Any], **options: Any) -> NpuModul
     head = list(islice(samples, 2))
     if not head:
         raise UsageError("there is no calibration data", fix="Give some typical inputs, 32 or more")
-    args, kwargs = _call_of(head[0])
-    form, tensors = described((args, kwargs), _is_tensor)
-    call = _flat_call(module, form)
-    with torch.no_grad(), _InferenceMode(module):
-        results, leaves = described(_called(module, args, kwargs), _is_tensor)
-        rows_vary = _rows_vary(call, tensors)
-    if _is_plain(results, leaves):
-        graph = from_torch(module, args, kwargs)
-    else:
-        graph = from_torch(_TensorResults(module, form), tuple(tensors))
-    if len(graph.inputs) != len(tensors):
-        raise UsageError(
-            f"the network has {counted(len(graph.inputs), 'input')}, and the arguments have {counted(len(tensors), 'tensor')}",
-            fix="Leave out arguments that the module does not use",
-        )
-    names = [port.name for port in graph.inputs]
-    first = dict(zip(names, map(array_of, tensors), strict=True))
-    outputs = _outputs(graph, first, leaves)
+    call = import_call(module, *arguments_of(head[0]))
     conversion = convert(
-        graph,
-        (
-            dict(zip(names, map(array_of, _tensors_of(item, form)), strict=True))
-            for item in chain(head, samples)
-        ),
-        parsed,
-        INTEGRATION,
-        type(module).__name__,
+        call.graph, map(call.arrays, chain(head, samples)), parsed, INTEGRATION, type(module).__name__
     )
-    signature = CallSignature(
-        form,
-        results,
-        tuple(names),
-        tuple(outputs),
-        tuple(tuple(leaf.shape) for leaf in leaves),
-        tuple(str(leaf.dtype).removeprefix("torch.") for leaf in leaves),
-        rows_vary,
-    )
-    model = with_signature(conversion, signature)
+    model = with_signature(conversion, call.signature)
     conversion.report.tell(parsed.report)
     return NpuModule(model, parsed.device)
 
@@ -219,130 +179,3 @@ def load(path: Path | str, device: Any = "simulated") -> NpuModule:
 
 def _from_bytes(data: bytes, device: Any) -> NpuModule:
     return NpuModule(parse_compiled(np.frombuffer(data, np.uint8), "the module"), device)
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
-
-
-def _call_of(item: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A sample as arguments of `forward`."""
-    if isinstance(item, Mapping):
-        return (), {key: _as_tensor(value) for key, value in item.items()}
-    if isinstance(item, tuple | list):
-        return tuple(map(_as_tensor, item)), {}
-    return (_as_tensor(item),), {}
-
-
-def _as_tensor(value: Any) -> Any:
-    return torch.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
-
-
-def _tensors_of(item: Any, form: Form) -> list[torch.Tensor]:
-    args, kwargs = _call_of(item)
-    own, tensors = described((args, kwargs), _is_tensor)
-    if own != form:
-        raise UsageError("samples of the calibration data have different structures")
-    return tensors
-
-
-def _called(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    try:
-        return module(*args, **kwargs)
-    except (TypeError, RuntimeError) as error:
-        raise UsageError(
-            f"the module does not take a sample of the calibration data: {error}",
-            fix="A sample is a tensor with its batch axis, a tuple of the arguments of forward, or a mapping of them; labels do "
-            "not belong into it. The rows of one tensor are samples by tensor.split(1)",
-        ) from error
-
-
-class _TensorResults(torch.nn.Module):  # type: ignore[misc]
-    """A module that returns the tensors of another one's results, each once: networks have neither numbers nor twins."""
-
-    def __init__(self, module: Any, form: Form) -> None:
-        super().__init__()
-        self.module = module
-        self._form = form
-
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Call the module."""
-        args, kwargs = rebuilt(self._form, tensors)
-        leaves = described(self.module(*args, **kwargs), _is_tensor)[1]
-        return tuple({id(leaf): leaf for leaf in leaves}.values())
-
-
-def _is_plain(results: Form, leaves: Sequence[torch.Tensor]) -> bool:
-    """Whether results are different tensors and nothing else."""
-    return "value" not in _words(results) and len({id(leaf) for leaf in leaves}) == len(leaves)
-
-
-def _words(form: Form) -> set[str]:
-    [(word, content)] = form.items()
-    parts = [pair[1] for pair in content] if word == "dict" else content if word in ("tuple", "list") else ()
-    return {word}.union(*(_words(part) for part in parts))
-
-
-class _InferenceMode:
-    """A module in inference, and then in the mode that it was in."""
-
-    def __init__(self, module: Any) -> None:
-        parts = module.modules() if isinstance(module, torch.nn.Module) else ()
-        self._training = [part for part in parts if part.training]
-
-    def __enter__(self) -> None:
-        for part in self._training:
-            part.training = False
-
-    def __exit__(self, *_: object) -> None:
-        for part in self._training:
-            part.training = True
-
-
-def _flat_call(module: Any, form: Form) -> Callable[..., list[Any]]:
-    def call(*tensors: torch.Tensor) -> list[Any]:
-        args, kwargs = rebuilt(form, tensors)
-        return described(module(*args, **kwargs), _is_tensor)[1]
-
-    return call
-
-
-def _rows_vary(call: Callable[..., list[Any]], tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether rows of a batch are independent, by a run of two rows and more."""
-    if not tensors or any(tensor.dim() == 0 for tensor in tensors):
-        return False
-    batch = list(tensors)
-    if len(tensors[0]) < 2:
-        batch = [torch.cat([tensor, tensor.flip(-1)]) for tensor in tensors]
-    positions = range(len(batch))
-    try:
-        return rows_are_independent(call, batch, positions, ())
-    except Exception:
-        # A module with a fixed batch, such as one that was traced.
-        return False
-
-
-def _outputs(graph: Graph, inputs: Mapping[str, Array], leaves: Sequence[torch.Tensor]) -> list[str]:
-    """For each tensor of the results, the output of the network: checked on a sample, in float."""
-    outputs = FloatEngine(graph).run(inputs)
-    names = [port.name for port in graph.outputs]
-    unique = list({id(leaf): leaf for leaf in leaves}.values())
-    if len(names) == len(leaves):
-        chosen = names
-    elif len(names) == len(unique):
-        of_leaf = {id(leaf): name for leaf, name in zip(unique, names, strict=True)}
-        chosen = [of_leaf[id(leaf)] for leaf in leaves]
-    else:
-        raise UsageError(
-            f"the module returns {counted(len(leaves), 'tensor')}, and the network {counted(len(names), 'output')}",
-            fix="Return each tensor once, and no arguments as they are",
-        )
-    for name, leaf in zip(chosen, leaves, strict=True):
-        ours, theirs = np.ravel(outputs[name]).astype(np.float64), np.ravel(array_of(leaf)).astype(np.float64)
-        size = float(np.linalg.norm(ours) * np.linalg.norm(theirs))
-        if ours.shape != theirs.shape or (size and float(ours @ theirs) / size < _CLOSE):
-            raise UsageError(
-                f"output '{name}' of the imported network is not what torch computes",
-                fix="Report it with the model; 'npuc import' on an exported program shows the first layer that differs",
-            )
-    return chosen
