@@ -22,14 +22,17 @@ from npuc.compat.registry import vendor_named
 from npuc.tensors import TensorFile
 from support.paths import SHARED, TESTS
 
-EXAMPLES = TESTS / "compat" / "examples.yaml"
+EXAMPLES = sorted((TESTS / "compat").glob("examples*.yaml"))
+"""Files of vendors; all have the form that the first one describes."""
 _STATES = ("run", "refused", "board")
 _KEYS = {"item", "state", "reason", "run", "python", "status", "says", "files", "tensors", "similar"}
 
 
 def load() -> dict[str, dict[str, Any]]:
     """Vendors, with their scenarios."""
-    content: dict[str, dict[str, Any]] = yaml.safe_load(EXAMPLES.read_text(encoding="utf-8"))
+    content: dict[str, dict[str, Any]] = {}
+    for path in EXAMPLES:
+        content |= yaml.safe_load(path.read_text(encoding="utf-8"))
     return content
 
 

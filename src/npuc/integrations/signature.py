@@ -127,10 +127,15 @@ def with_signature(conversion: Conversion, signature: CallSignature) -> Compiled
     """The compiled model of a conversion, with its signature and its report in it."""
     metadata = {
         **conversion.model.metadata,
-        _KEY: signature.as_json(),
+        **described_as(signature),
         _REPORT: conversion.report.as_json(),
     }
     return replace(conversion.model, metadata=metadata)
+
+
+def described_as(signature: CallSignature) -> dict[str, Any]:
+    """The metadata of a compiled model that is called so."""
+    return {_KEY: signature.as_json()}
 
 
 def signature_of(runner: Runner) -> CallSignature:

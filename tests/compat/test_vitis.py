@@ -1,0 +1,203 @@
+"""Vitis AI's names on npuc: targets, configurations, dumps, and the page for people who come from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npuc.cli.app import run_command
+from npuc.compat.install import install
+from npuc.compat.registry import vendor_named
+from npuc.compat.vitis.dumps import DumpFolder, file_stem, read_tensor
+from npuc.compat.vitis.quant_config import parse_quant_config, read_quant_config
+from npuc.compat.vitis.targets import B4096, UNPUBLISHED, resolve_target
+from npuc.errors import FileFormatError, FileMissingError, NpucError, UnknownTargetError
+from npuc.target import load_target
+from npuc.target.fingerprint import fingerprint_of
+from support.paths import ROOT
+
+PAGE = ROOT / "docs" / "migrate-vitis-ai.md"
+EXAMPLES = ROOT / "examples"
+PROGRAM = ROOT / "tests" / "compat" / "programs" / "vitis_digits.py"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "DPUCZDX8G_ISA1_B4096",
+        "dpuczdx8g-isa0-b4096",
+        "DPUCZDX8G_ISA1_B4096_SP",
+        "0x0101000016010407",
+        "0x101000016010407",
+    ],
+)
+def test_names_and_fingerprints_of_a_dpu(name: str) -> None:
+    assert resolve_target(name).name == B4096
+
+
+def test_npucs_own_names_and_fingerprints() -> None:
+    assert resolve_target("edge-4t").name == "edge-4t"
+    assert resolve_target(f"0x{fingerprint_of(load_target('edge-4t')):x}").name == "edge-4t"
+
+
+@pytest.mark.parametrize("name", UNPUBLISHED)
+def test_a_dpu_without_figures_is_refused_with_the_nearest_preset(name: str) -> None:
+    with pytest.raises(UnknownTargetError, match=f"figures of '{name}-SP' are not published.*{B4096}"):
+        resolve_target(f"{name}-SP")
+
+
+def test_arch_json(tmp_path: Path) -> None:
+    path = tmp_path / "arch.json"
+    for content in ({"target": "DPUCZDX8G_ISA1_B4096"}, {"fingerprint": "0x0101000016010407"}):
+        path.write_text(json.dumps(content))
+        assert resolve_target(path).name == B4096
+    assert resolve_target("/opt/vitis-ai/compiler/arch/DPUCZDX8G/ZCU104/arch.json").name == B4096
+    for text, words in (
+        ("{", "not JSON"),
+        ("{}", "neither"),
+        ('{"target": 7}', "neither"),
+        ('{"target": "DPUCX"}', "no DPU"),
+    ):
+        path.write_text(text)
+        with pytest.raises((FileFormatError, UnknownTargetError), match=words):
+            resolve_target(path)
+    with pytest.raises(FileMissingError):
+        resolve_target(tmp_path / "other.json")
+    with pytest.raises(UnknownTargetError, match="no board 'ZCU999'"):
+        resolve_target("/opt/vitis_ai/compiler/arch/DPUCZDX8G/ZCU999/arch.json")
+
+
+def test_levels_of_a_quant_config(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(
+        """{"target_device": "CPU", "convert_relu6_to_relu": true,
+        "overall_quantize_config": {"method": "maxmin", "round_mode": "half_even", "scale_type": "float",
+                                    "calib_statistic_method": "max",},
+        "tensor_quantize_config": {"activation": {"symmetry": false, },},
+        "layer_quantize_config": [{"layer_type": "torch.nn.Conv2d", "layer_name": null,
+            "tensor_quantize_config": {"weights": {"per_channel": true}, "activation": {"method": "percentile"}}}]}"""
+    )
+    settings = read_quant_config(path)
+    scheme: Any = settings.config.scheme
+    assert (scheme["activation_scales"], scheme["weight_scales"]) == ("affine", "symmetric")
+    assert scheme["requant"] == "float_scale" and not scheme["per_channel"]
+    assert settings.config.types["conv"]["per_channel"]  # type: ignore[index]
+    assert settings.method == "max" and settings.type_methods == {"conv": "percentile"}
+    assert settings.config.activation_forms == ("relu6-to-relu",)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"overall_quantize_config": {"method": "median"}}, "method is 'median'"),
+        ({"overall_quantize_config": {"scale_type": "float"}}, "powers of two and one scale a tensor"),
+        ({"target_device": "TPU"}, "target_device"),
+        ({"include_cle": 1}, "include_cle is 1"),
+        (
+            {"target_device": "CPU", "overall_quantize_config": {"method": "mse", "scale_type": "float"}},
+            "modal is not for the method mse",
+        ),
+        ({"tensor_quantize_config": {"bias": {"datatype": "float16"}}}, "different data types"),
+        ({"layer_quantize_config": [{"layer_type": "torch.nn.Conv9d", "layer_name": None}]}, "no layer_type"),
+        ({"layer_quantize_config": [{}]}, "layer_type or a layer_name"),
+        ({"keep_add_layer_accuracy": True}, "not documented"),
+        ({"layer_quantize_config": {}}, "not a list"),
+    ],
+)
+def test_a_quant_config_that_cannot_be(content: dict[str, Any], words: str) -> None:
+    with pytest.raises(NpucError, match=words):
+        parse_quant_config(content)
+
+
+def test_dumps_are_channels_last(tmp_path: Path) -> None:
+    array = np.arange(24, dtype=np.int8).reshape(1, 2, 3, 4)
+    path = DumpFolder(tmp_path / "d").write("a/b:0", array)
+    assert path.name == "a_b:0.bin" and file_stem("..") == "_"
+    assert path.read_bytes() == array.transpose(0, 2, 3, 1).tobytes()
+    assert path.with_suffix(".txt").read_text().split()[:3] == ["0", "12", "1"]
+    np.testing.assert_array_equal(read_tensor(path, array.shape, array.dtype), array)
+    with pytest.raises(FileFormatError, match="24 bytes, and the tensor has 48"):
+        read_tensor(path, array.shape, np.dtype(np.int16))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the digits model and the vendor's names on the paths."""
+    for name in ("digits.onnx", "digits_samples.npz"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    tools = install(vendor_named("vitis"), tmp_path / "tools")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tools.scripts}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", f"{tools.packages}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setattr(sys, "path", [str(tools.packages), *sys.path])
+    yield tmp_path  # type: ignore[misc]
+    for name in {top.split(".")[0] for top in vendor_named("vitis").modules}:
+        for module in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
+            del sys.modules[module]
+
+
+def test_every_block_of_the_page_runs(workspace: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    space: dict[str, Any] = {}
+    for language, text in re.findall(r"```(\w*)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
+        if language == "python":
+            exec(compile(text, str(PAGE), "exec"), space)
+            continue
+        for line in text.splitlines():
+            words = line.split()
+            if words[0] == "export":
+                continue
+            command = words[1:] if words[0] == "npuc" else ["compat", "run", "vitis", *words]
+            assert run_command(command) == 0, (line, capfd.readouterr().err)
+    # The runtime gives the integers that the file of the quantizer states, and the torch module those of its program.
+    said = capfd.readouterr().out
+    assert '"device": "DPU"' in said and re.search(r"logits: \[1, 10\] int8, md5 \w{32}", said)
+    assert np.array_equal(np.fromfile("logits.bin", np.int8), space["scores"].ravel())
+    signal, noise = space["expected"].square().sum(), (space["exact"] - space["expected"]).square().sum()
+    assert signal / noise > 100
+    for name in (
+        "inspected/inspect_DPUCZDX8G_ISA1_B4096.txt",
+        "quantized/quant_info.json",
+        "quantized/Sequential.py",
+        "quantized/Sequential_int.xmodel",
+        "quantized/Sequential_int.onnx",
+        "quantized/deploy_check_data_int/1.bin",
+        "compiled/torch.xmodel",
+    ):
+        assert (workspace / name).is_file(), name
+
+
+@pytest.mark.slow
+def test_a_users_program_is_as_accurate_as_npuc_itself(workspace: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, str(PROGRAM), "digits.onnx", "digits_samples.npz"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 0, told.stderr
+    figures = re.search(r"float (\S+) dpu (\S+)", told.stdout)
+    assert figures is not None and float(figures[2]) == pytest.approx(_own_accuracy(), abs=0.0026)
+
+
+def _own_accuracy() -> float:
+    """Of npuc's own functions on the same data."""
+    from npuc.calib.sources import open_data
+    from npuc.flow import compile_network, network_to_quantize, quantize_on_data
+    from npuc.runtime import Runner
+
+    data = np.load("digits_samples.npz")
+    target, graph = load_target(B4096), network_to_quantize("digits.onnx")
+    samples = [{"image": image[None]} for image in data["image"][:50]]
+    quantized, _ = quantize_on_data(graph, open_data(graph, samples), None, target)
+    with Runner(compile_network(quantized.graph, target).model) as runner:
+        return float((runner.run(data["image"])["logits"].argmax(1) == data["label"]).mean())
