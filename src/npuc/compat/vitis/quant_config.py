@@ -341,4 +341,4 @@ def _boolean(name: str, value: Any) -> bool:
 
 
 def _wrong(text: str, fix: str = "") -> NpucError:
-    return refusal("QUANTIZER_TORCH_INVALID_CONFIG", text, fix, QuantizationError)
+    return refusal("QUANTIZER_TORCH_QUANT_CONFIG", text, fix, QuantizationError)

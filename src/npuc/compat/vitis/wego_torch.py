@@ -111,7 +111,7 @@ def compile(module: Any, options: CompileOptions | None = None) -> NpuModule:
     options = options or CompileOptions()
     if not isinstance(module, IntegerModule):
         raise refusal(
-            "WEGO_TORCH_INVALID_MODULE",
+            "WEGO_TORCH_INVALID_MODEL",
             f"the module is a {type(module).__name__}, and not one that wego_torch.quantize gave",
             "A TorchScript file has no scales in it: quantize here, or use npuc.torch.compile_module",
         )

@@ -47,7 +47,7 @@ class _Attributed:
         """An attribute."""
         if name not in self._attributes:
             raise UnknownTensorError(
-                f"there is no attribute '{name}' (XIR_ATTR_NOT_FOUND)", fix=near_names(name, self._attributes)
+                f"there is no attribute '{name}' (XIR_UNDEFINED_ATTR)", fix=near_names(name, self._attributes)
             )
         return self._attributes[name]
 
@@ -271,7 +271,7 @@ class Graph(_Attributed):
             if op.get_name() == name:
                 return op
         raise UnknownTensorError(
-            f"there is no op '{name}' (XIR_OP_NAME_NOT_FOUND)",
+            f"there is no op '{name}' (XIR_UNDEFINED_OP)",
             fix=near_names(name, [op.get_name() for op in self.toposort()]),
         )
 

@@ -45,7 +45,7 @@ def integer_network(path: Path | str, target: Target) -> Graph:
     graph = network_to_quantize(path)
     if not is_quantized(graph):
         raise FileFormatError(
-            "is a float model (XCOM_FRONTEND_QUANT_ATTR_OUT_OF_RANGE)",
+            "is a float model (XCOM_FRONTEND_QUANT_ATTR_MISSING)",
             where=str(path),
             fix="Quantize it first: vai_q_onnx, pytorch_nndct, vai_q_tensorflow or 'npuc quantize'",
         )

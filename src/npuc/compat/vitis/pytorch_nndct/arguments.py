@@ -13,7 +13,9 @@ def module_of(module: Any) -> torch.nn.Module:
     """A module, and nothing else."""
     if not isinstance(module, torch.nn.Module):
         raise refusal(
-            "QUANTIZER_TORCH_BAD_TYPE", f"the model is a {type(module).__name__}", "Give a torch.nn.Module"
+            "QUANTIZER_TORCH_NOT_A_MODULE",
+            f"the model is a {type(module).__name__}",
+            "Give a torch.nn.Module",
         )
     if isinstance(module, torch.nn.DataParallel):
         warn("the module inside of DataParallel is taken", "QUANTIZER_TORCH_DATA_PARALLEL")
@@ -29,7 +31,7 @@ def arguments_tuple(input_args: Any) -> tuple[Any, ...]:
     if isinstance(input_args, tuple | list) and input_args:
         return tuple(input_args)
     raise refusal(
-        "QUANTIZER_TORCH_BAD_INPUT",
+        "QUANTIZER_TORCH_FIX_INPUT_TYPE",
         f"input_args is {'missing' if input_args is None else f'a {type(input_args).__name__}'}",
         "Give a tensor, or a tuple of tensors",
     )

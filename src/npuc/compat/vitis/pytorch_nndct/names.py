@@ -56,7 +56,7 @@ def own_name(graph: Graph, text: str) -> str:
     if path in known:
         return path
     raise refusal(
-        "QUANTIZER_TORCH_INVALID_CONFIG",
+        "QUANTIZER_TORCH_QUANT_CONFIG",
         f"there is no layer '{text}': no layer has the name '{path}' after fusion",
         near_names(path, known),
     )

@@ -66,7 +66,7 @@ class torch_quantizer:
     ) -> None:
         if quant_mode not in _MODES:
             raise refusal(
-                "QUANTIZER_TORCH_BAD_QUANT_MODE", f"quant_mode is {quant_mode!r}", "Give 'calib' or 'test'"
+                "QUANTIZER_TORCH_QUANT_CONFIG", f"quant_mode is {quant_mode!r}", "Give 'calib' or 'test'"
             )
         self.mode = _MODES[quant_mode]
         self.module = module_of(module)

@@ -24,7 +24,7 @@ def register_custom_op(
     """
     if not isinstance(op_type, str) or not re.fullmatch(r"[A-Za-z_]\w*", op_type):
         raise refusal(
-            "QUANTIZER_TORCH_BAD_TYPE", f"{op_type!r} is no type of an operator", "Give a plain word"
+            "QUANTIZER_TORCH_OP_REGIST", f"{op_type!r} is no type of an operator", "Give a plain word"
         )
     attributes = tuple(attrs_list or ())
 
