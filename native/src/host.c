@@ -242,6 +242,7 @@ const char *npuc_host_open(const uint8_t *bytes, uint64_t size, host_program *pr
     p->numbers = (const int64_t *)(const void *)(bytes + numbers);
     p->strings = (const char *)bytes + strings;
     p->constants = bytes + at;
+    p->states = NULL;
     if (h->constants && (uintptr_t)p->constants % 8) return damaged;
     if (!h->strings || p->strings[0] || p->strings[h->strings - 1] || !string_exists(p, h->refusal)) return damaged;
     for (uint32_t k = 0; k < h->tensors; k++)
@@ -290,6 +291,7 @@ static const char *call_node(const host_program *p, const host_ports *ports, uin
 #undef ENTRY
     host_call call = {.inputs = n->inputs, .outputs = n->outputs, .numbers = p->numbers + n->first_number, .number_count = n->numbers};
     call.checking = !arena;
+    call.state = arena && p->states ? &p->states[n - p->nodes] : NULL;
     call.in = call.value;
     call.out = call.value + n->inputs;
     for (uint32_t k = 0; k < (uint32_t)n->inputs + n->outputs; k++)
@@ -321,4 +323,17 @@ const char *npuc_host_run(const host_program *program, const host_ports *ports, 
         if (why) return why;
     }
     return NULL;
+}
+
+int npuc_host_has_custom(const host_program *program)
+{
+    for (uint32_t k = 0; k < program->header->nodes; k++)
+        if (program->nodes[k].op == NPUC_HOST_OP_CUSTOM) return 1;
+    return 0;
+}
+
+void npuc_host_end_states(const host_program *program)
+{
+    for (uint32_t k = 0; program->states && k < program->header->nodes; k++)
+        if (program->states[k].end) program->states[k].end(&program->states[k]);
 }

@@ -24,12 +24,20 @@ typedef struct host_value {
     int64_t capacity; /* elements that there is room for: more, if the first axis is shorter than it may be */
 } host_value;
 
+/* What an operator of a plugin keeps from run to run. */
+typedef struct host_state {
+    void *data;
+    const void *owner; /* the operator */
+    void (*end)(struct host_state *state); /* frees the data; NULL while there is none */
+} host_state;
+
 typedef struct host_call {
     host_value value[NPUC_HOST_OPERANDS];
     const host_value *in, *out;
     int32_t inputs, outputs;
     const int64_t *numbers;
     int64_t number_count;
+    host_state *state; /* of a node with an operator of a plugin; NULL while checking */
     int checking;
 } host_call;
 
@@ -109,6 +117,7 @@ typedef struct host_program {
     const int64_t *numbers;
     const char *strings;
     const uint8_t *constants;
+    host_state *states; /* one a node, of a program with operators of plugins that is to be run; else NULL */
 } host_program;
 
 /* Where inputs and outputs of a subgraph are: the bytes, or NULL if there is none of this number. */
@@ -125,5 +134,9 @@ const char *npuc_host_open(const uint8_t *bytes, uint64_t size, host_program *pr
 const char *npuc_host_check(const host_program *program, const host_ports *ports, uint32_t *node);
 /* Compute. The arena has header->arena bytes at a multiple of 64. */
 const char *npuc_host_run(const host_program *program, const host_ports *ports, uint8_t *arena, uint32_t *node);
+/* Whether a node has an operator of a plugin. */
+int npuc_host_has_custom(const host_program *program);
+/* Free what operators of plugins keep; the next run begins anew. */
+void npuc_host_end_states(const host_program *program);
 
 #endif /* HOST_H */

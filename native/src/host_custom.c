@@ -1,10 +1,17 @@
 /*
- * Operators of plugins in CPU subgraphs. Who runs them is plugin.c, if a plugin was loaded or added; without one, a model that needs
- * an operator of a plugin is refused when it is opened, and the runtime without a heap has none of this.
+ * Operators of plugins in CPU subgraphs. Who runs them is plugin_ops.c, if a plugin was loaded or added; without one, a model that
+ * needs an operator of a plugin is refused when it is opened.
  */
 #include "host_custom.h"
 
 _Atomic(npuc_custom_runner) npuc_run_custom;
+_Atomic(npuc_state_keeper) npuc_keeps_state;
+
+int npuc_custom_keeps_state(const int64_t *numbers, int64_t count)
+{
+    const npuc_state_keeper keeps = atomic_load(&npuc_keeps_state);
+    return keeps && keeps(numbers, count);
+}
 
 const char *npuc_host_custom(const host_call *call)
 {

@@ -11,4 +11,9 @@ typedef const char *(*npuc_custom_runner)(const host_call *call);
 
 extern _Atomic(npuc_custom_runner) npuc_run_custom;
 
+/* Whether the operator of a node, given by its numbers, keeps a state. */
+typedef int (*npuc_state_keeper)(const int64_t *numbers, int64_t count);
+extern _Atomic(npuc_state_keeper) npuc_keeps_state;
+int npuc_custom_keeps_state(const int64_t *numbers, int64_t count);
+
 #endif /* HOST_CUSTOM_H */

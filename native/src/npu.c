@@ -133,6 +133,7 @@ npu_status npu_load(const char *path, npu_model **model)
 
 static void end_context(npu_context *context)
 {
+    npu_end_plugin_states(&context->session);
     npuc_sim_destroy(context->session.sim);
     free(context->memory);
 }
@@ -239,6 +240,8 @@ npu_status npu_set_runs(npu_model *model, int32_t runs)
     if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
     if (runs < 1 || runs > NPU_MOST_RUNS) return npu_fail(NPU_BAD_ARGUMENT, "1 to %d runs may go on at once, not %d", NPU_MOST_RUNS, runs);
     if (runs > 1 && npu_state_count(model)) return npu_fail(NPU_BAD_ARGUMENT, "runs of a model with states take turns");
+    if (runs > 1 && npu_keeps_plugin_states(&model->first.session))
+        return npu_fail(NPU_BAD_ARGUMENT, "runs of a model whose plugin keeps a state take turns");
     pthread_mutex_lock(&model->lock);
     model->most = runs;
     pthread_cond_broadcast(&model->returned);
@@ -395,6 +398,7 @@ static npu_status measure(npu_model *model, npu_needs *needs)
         status = npu_run_subgraphs(&probe);
         npuc_sim_needed(probe.sim, &found);
         npuc_sim_destroy(probe.sim);
+        npu_end_plugin_states(&probe);
     } else if (!status) {
         status = npu_fail(NPU_NO_MEMORY, "there is not enough memory");
     }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "host_custom.h"
 #include "npuc/signature.h"
 #include "npuc/vector.h"
 
@@ -249,6 +250,7 @@ static void place_hosts(npu_session *s, npu_block *block)
         host_program host;
         if (!section || npuc_host_open(section, size, &host)) continue;
         if (host.header->arena > arena) arena = host.header->arena;
+        if (npuc_host_has_custom(&host)) host.states = npu_take(block, host.header->nodes * sizeof *host.states);
         if (s->hosts) s->hosts[i] = host;
     }
     s->host_arena = npu_take(block, arena);
@@ -281,6 +283,23 @@ void npu_place(npu_session *s, npu_block *block)
         s->spent = npu_take(block, f->subgraph_count * sizeof *s->spent);
         s->totals = npu_take(block, ((uint64_t)f->subgraph_count + 1) * sizeof *s->totals);
     }
+}
+
+void npu_end_plugin_states(npu_session *s)
+{
+    for (uint32_t i = 0; s->hosts && i < s->file.subgraph_count; i++) npuc_host_end_states(&s->hosts[i]);
+}
+
+int npu_keeps_plugin_states(const npu_session *s)
+{
+    for (uint32_t i = 0; s->hosts && i < s->file.subgraph_count; i++) {
+        const host_program *host = &s->hosts[i];
+        for (uint32_t k = 0; host->states && k < host->header->nodes; k++) {
+            const npuc_host_node *n = &host->nodes[k];
+            if (n->op == NPUC_HOST_OP_CUSTOM && npuc_custom_keeps_state(host->numbers + n->first_number, n->numbers)) return 1;
+        }
+    }
+    return 0;
 }
 
 /* ---- questions: there are answers without a model, for a caller who missed an error ---- */

@@ -63,6 +63,11 @@ npu_status npu_prove(npu_session *session, int32_t threads);
 /* All subgraphs, on what the inputs hold. */
 npu_status npu_run_subgraphs(npu_session *session);
 
+/* Free what operators of plugins keep. */
+void npu_end_plugin_states(npu_session *session);
+/* Whether one of them keeps a state: runs then take turns. */
+int npu_keeps_plugin_states(const npu_session *session);
+
 /* States begin with zero again. */
 void npu_reset_states(npu_session *session);
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,16 @@ from npuc.plugins import load
 from npuc.plugins.api import Accelerator, add_accelerator, top
 from npuc.plugins.libraries import register_library
 from npuc.program import custom_kernels
-from npuc.program.file import save_compiled
+from npuc.program.combine import combine
+from npuc.program.file import load_entries, save_compiled
 from npuc.runtime import Runner
 from npuc.sim import functional
 from npuc.target import load_target
 from npuc.transform import canonicalize
 from support.paths import PLUGINS, ROOT, TESTS
+from support.programs.c_applications import STRICT
+from support.programs.c_applications import build as build_application
+from support.programs.c_applications import run as run_application
 
 SOURCE = TESTS / "plugins" / "native_ops.c"
 X = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
@@ -385,7 +390,7 @@ OP_RUNNER = """
 int main(int count, char **words)
 {
     npu_model *model = NULL;
-    (void)count;
+    const int runs = count > 5 ? atoi(words[5]) : 1;
     if (npu_load(words[2], &model) == NPU_OK) return puts("loaded without its plugin"), 1;
     puts(npu_error());
     if (npu_load_plugin(words[1])) return puts(npu_error()), 1;
@@ -397,7 +402,9 @@ int main(int count, char **words)
     fclose(file);
     const void *const inputs[] = {x};
     void *const outputs[] = {y};
-    if (npu_run(model, inputs, outputs)) return puts(npu_error()), 3;
+    for (int i = 0; i < runs; ++i)
+        if (npu_run(model, inputs, outputs)) return puts(npu_error()), 3;
+    puts(npu_set_runs(model, 2) ? npu_error() : "runs may overlap");
     file = fopen(words[4], "wb");
     if (!file || fwrite(y, 1, out->size, file) != out->size) return 1;
     fclose(file);
@@ -425,9 +432,9 @@ def program_of(folder: Path, op_type: str, **attributes: Any) -> Any:
     return program
 
 
-def run_in_c(op_runner: Path, library: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_in_c(op_runner: Path, library: Path, folder: Path, runs: int = 1) -> subprocess.CompletedProcess[str]:
     files = [str(path) for path in (library, folder / "m.npu", folder / "x", folder / "y")]
-    return subprocess.run([str(op_runner), *files], capture_output=True, text=True, check=False)
+    return subprocess.run([str(op_runner), *files, str(runs)], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(("op_type", "attributes"), [("Scaled", {"factor": 2.0}), ("FirstHalf", {})])
@@ -443,7 +450,9 @@ def test_the_c_runtime_runs_operators_of_plugins(
     np.testing.assert_array_equal(
         np.fromfile(tmp_path / "y", expected.dtype).reshape(expected.shape), expected
     )
-    with pytest.raises(ExportError, match=rf"'test.c:{op_type}' is an operator of a plugin"):
+    with pytest.raises(
+        ExportError, match=rf"'test.c:{op_type}' is an operator of a plugin, and has no source in C"
+    ):
         export_c(program, (tmp_path / "m.npu").read_bytes(), tmp_path / "app", None)
 
 
@@ -452,7 +461,7 @@ def test_the_c_runtime_runs_operators_of_plugins(
     [
         ("Beyond", 3, "forward of 'test.c:Beyond' wrote beyond the 48 bytes of output 0"),
         ("Fails", 3, "the moon is full"),
-        ("Sums", 2, "it is an operator with a state, which the C runtime does not keep"),
+        ("NoStart", 3, "start of 'test.c:NoStart' failed: there is no license"),
     ],
 )
 def test_faults_are_told_in_c(
@@ -462,6 +471,43 @@ def test_faults_are_told_in_c(
     program_of(tmp_path, op_type)
     done = run_in_c(op_runner, library, tmp_path)
     assert done.returncode == status and words in done.stdout
+
+
+def test_the_c_runtime_keeps_the_state_of_a_node(op_runner: Path, library: Path, tmp_path: Path) -> None:
+    load(library, installed=False)
+    program = program_of(tmp_path, "Sums")
+    simulator = functional.Simulator(program)
+    expected = [next(iter(simulator.run({"x": X}).values())).copy() for _ in range(3)][-1]
+    done = run_in_c(op_runner, library, tmp_path, runs=3)
+    assert done.returncode == 0, done.stdout
+    np.testing.assert_array_equal(
+        np.fromfile(tmp_path / "y", expected.dtype).reshape(expected.shape), expected
+    )
+    assert "runs of a model whose plugin keeps a state take turns" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "standalone", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["hosted", "standalone"]
+)
+def test_an_application_brings_operators_with_their_states(standalone: bool, tmp_path: Path) -> None:
+    """The source of the library lies beside it. Two entries: an operator with an attribute, and one with a state."""
+    shutil.copy(SOURCE, tmp_path / "plugin.c")
+    load(build(tmp_path), installed=False)
+    names = {"Scaled": {"factor": 2.0}, "Sums": {}}
+    programs = {}
+    for name, attributes in names.items():
+        (tmp_path / name).mkdir()
+        programs[name] = replace(program_of(tmp_path / name, name, **attributes), name=name)
+    save_compiled(combine(programs).entries, tmp_path / "both.npu")
+    app = tmp_path / "app"
+    export_c(
+        load_entries(tmp_path / "both.npu"), (tmp_path / "both.npu").read_bytes(), app, standalone=standalone
+    )
+    quiet = f"{STRICT} -Wno-missing-field-initializers -Wno-array-bounds"
+    build_application(app, WARNINGS=quiet)
+    status, said = run_application(app, *([] if standalone else ["sample"]))
+    assert status == 0, said
+    assert said.count("expected") >= 1 and "differ" not in said, said
 
 
 # Crashes

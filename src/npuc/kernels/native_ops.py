@@ -252,6 +252,8 @@ class NativeKernel:
 
     op: NativeOp
     isolated: Isolated | None = None
+    c_source: str = ""
+    """The source of its library, for `npuc export c`; empty if it is not known."""
 
     def instance(self, outputs: int) -> Any:
         """The kernel of a node."""

@@ -2,7 +2,7 @@
 
 An op becomes the kernel of the custom op of its domain and name, and tells the shapes of its results when a model is imported; so
 a network with such nodes compiles, and runs them on the CPU. Kernels of custom instructions are called by the simulators
-directly; a C source beside the library (`hard_glu.c` beside `hard_glu.so`) goes into applications that `npuc export c` writes.
+directly. A C source beside the library (`hard_glu.c` beside `hard_glu.so`) goes into applications that `npuc export c` writes.
 With `NPUC_ISOLATE_PLUGINS=1` ops run in a process of their own, so that a crash is an error.
 """
 
@@ -33,11 +33,12 @@ def register_library(path: Path, *, isolated: bool | None = None) -> None:
         isolated = os.environ.get(VARIABLE, "") not in ("", "0")
     process = Isolated(path) if isolated else None
     owner = path.name
+    source = path.with_suffix(".c")
+    text = source.read_text(encoding="utf-8", errors="replace") if source.is_file() else ""
     for op in plugin.ops:
         KERNELS.require_free((op.domain, op.name))
-        KERNELS.add([(op.domain, op.name)], NativeKernel(op, process), module=owner)
+        KERNELS.add([(op.domain, op.name)], NativeKernel(op, process, text), module=owner)
         CLAIMS.add([(op.domain, op.name)], partial(_with_shapes, op), module=owner)
-    source = path.with_suffix(".c")
     for name, address in plugin.kernels:
         custom_kernels.register(
             name,

@@ -12,13 +12,12 @@ from npuc.arrays import Array
 from npuc.calib.compiled import interface_of
 from npuc.calib.random_inputs import random_inputs
 from npuc.deploy.c.arrays import data_header, measure, model_source, sample_source
-from npuc.deploy.c.kernels import kernel_files
+from npuc.deploy.c.kernels import kernel_files, plugin_sources
 from npuc.deploy.c.settings import settings_source
 from npuc.deploy.c.sources import HOSTED, STANDALONE, runtime_files, template
 from npuc.errors import ExportError, InputDataError, OutputError
 from npuc.files import make_folder, write_atomically
 from npuc.ir import Graph
-from npuc.kernels.custom import custom_nodes
 from npuc.program.host_ops import refusal_of
 from npuc.program.model import CompiledModel, CpuSubgraph, HostConversion, NpuSubgraph
 from npuc.runtime.states import with_initial_states
@@ -26,20 +25,6 @@ from npuc.sim import Simulator
 
 _OF_REALS, _OF_INTEGERS = 1e-5, 0.05
 _TABLE_TOP = "| | name | type | shape | bytes | scale, zero point |\n|---|---|---|---|---|---|"
-
-
-def _refuse_plugins(part: CpuSubgraph, where: str) -> None:
-    """An application has no operators of plugins in it."""
-    from onnx import ModelProto
-
-    proto = ModelProto.FromString(part.model)
-    for index in custom_nodes(proto):
-        node = proto.graph.node[index]
-        raise ExportError(
-            f"'{node.domain}:{node.op_type}' is an operator of a plugin, which an application cannot bring with it",
-            where=where,
-            fix="Link your program with libnpuc and load the plugin there: npu_load_plugin, then npu_load",
-        )
 
 
 @dataclass(frozen=True)
@@ -83,8 +68,11 @@ def export_c(
 
 
 def _hosted(entries: Sequence[_Entry], file: bytes) -> dict[str, bytes]:
-    kernels = kernel_files([entry.model for entry in entries])
+    models = [entry.model for entry in entries]
+    libraries = plugin_sources(models)
     values = {"DEFINES": "", "LIBRARIES": "-lm -lpthread", "CMAKE_LIBRARIES": "m pthread"}
+    if libraries:
+        values |= {"LIBRARIES": "-lm -lpthread -ldl", "CMAKE_LIBRARIES": "m pthread dl"}
     values["TENSORS"] = _tensors(entries, samples=True)
     values |= _compared(max(_tolerance(entry.model) for entry in entries))
     values |= {"MAKE_DECODERS": template("decoders.mk"), "CMAKE_DECODERS": template("decoders.cmake")}
@@ -94,13 +82,15 @@ def _hosted(entries: Sequence[_Entry], file: bytes) -> dict[str, bytes]:
         for name in ("main.c", "Makefile", "CMakeLists.txt", "README.md")
     }
     files["settings.c"] = settings_source([(entry.model, entry.interface) for entry in entries])
-    files |= kernels
+    files |= kernel_files(models, libraries)
     data = {"model.npu": file}
     for number, entry in enumerate(entries):
         at = _sample_folder(number)
         data |= {f"{at}/input{i}.bin": value.tobytes() for i, value in enumerate(entry.inputs)}
         data |= {f"{at}/output{i}.bin": value.tobytes() for i, value in enumerate(entry.outputs)}
-    return {name: text.encode() for name, text in files.items()} | data | runtime_files(HOSTED)
+    return (
+        {name: text.encode() for name, text in files.items()} | data | runtime_files(HOSTED, bool(libraries))
+    )
 
 
 def _sample_folder(number: int) -> str:
@@ -110,7 +100,7 @@ def _sample_folder(number: int) -> str:
 
 def _standalone(entries: Sequence[_Entry], file: bytes) -> dict[str, bytes]:
     models = [entry.model for entry in entries]
-    kernels = kernel_files(models)
+    libraries = plugin_sources(models)
     needs = measure(file, models[0].name)
     values = {
         "DEFINES": "-DNPUC_NO_HEAP",
@@ -129,11 +119,11 @@ def _standalone(entries: Sequence[_Entry], file: bytes) -> dict[str, bytes]:
     files |= {name: _filled(template(name), values) for name in ("Makefile", "CMakeLists.txt")}
     files["README.md"] = _filled(template("STANDALONE.md"), values)
     files["main.c"] = _filled(template("standalone.c"), values)
-    files |= kernels
+    files |= kernel_files(models, libraries)
     files["data.h"] = data_header(needs, len(entries))
     files["model_data.c"] = model_source(file, needs)
     files["sample_data.c"] = sample_source([(entry.name, entry.inputs, entry.outputs) for entry in entries])
-    return {name: text.encode() for name, text in files.items()} | runtime_files(STANDALONE)
+    return {name: text.encode() for name, text in files.items()} | runtime_files(STANDALONE, bool(libraries))
 
 
 def _cores(model: CompiledModel) -> int:
@@ -155,8 +145,6 @@ def _refuse_cpu(compiled: CompiledModel) -> None:
         )
     refusals = {part.name: refusal_of(part.host) for part in _cpu_parts(compiled) if refusal_of(part.host)}
     if not refusals:
-        for part in _cpu_parts(compiled):
-            _refuse_plugins(part, compiled.name)
         return
     first = next(k for k, part in enumerate(compiled.subgraphs) if part.name in refusals)
     if any(isinstance(part, NpuSubgraph) for part in compiled.subgraphs[first:]):

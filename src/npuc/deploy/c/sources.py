@@ -26,6 +26,9 @@ HOSTED = (
 STANDALONE = (*_SHARED, "npu_static.c")
 """The runtime for a machine that has none of them."""
 
+PLUGINS = {HOSTED: ("plugin.c", "plugin_ops.c"), STANDALONE: ("plugin_static.c", "plugin_ops.c")}
+"""What a form has beside that if the model has operators of plugins, with `npu_plugin.h` and `plugin_ops.h`."""
+
 HEADERS = (
     "custom.h", "file_digest.h", "file_rules.h", "gemm.h", "gemm_common.h", "loops.h", "npu_hosted.h", "npu_model.h", "threads.h",
     "requant.h", "sha256.h", "sha512.h", "sim.h", "sim_execute.h", "sim_layers.h", "sim_streams.h", "stage.h", "wide.h",
@@ -41,11 +44,14 @@ PUBLIC = (
 """The headers of `include` that the runtime needs."""
 
 
-def runtime_files(sources: tuple[str, ...]) -> dict[str, bytes]:
-    """The files of the runtime by their names in an application."""
+def runtime_files(form: tuple[str, ...], plugins: bool = False) -> dict[str, bytes]:
+    """The files of a form of the runtime by their names in an application; `plugins` if operators of plugins are in it."""
     include, src = _folders()
     files = {f"runtime/include/{name}": include / name for name in PUBLIC}
-    files |= {f"runtime/src/{name}": src / name for name in (*sources, *HEADERS)}
+    files |= {f"runtime/src/{name}": src / name for name in (*form, *HEADERS)}
+    if plugins:
+        files["runtime/include/npu_plugin.h"] = include / "npu_plugin.h"
+        files |= {f"runtime/src/{name}": src / name for name in (*PLUGINS[form], "plugin_ops.h")}
     try:
         return {name: path.read_bytes() for name, path in files.items()}
     except OSError as error:
