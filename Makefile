@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h native/ort/*.c native/ort/*.h)
 
-.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino bench-qdq test-frameworks test-browser sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule docs clean
+.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-tpumlir test-tpumlir bench-qdq test-frameworks test-browser sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -21,6 +21,7 @@ help:
 	@echo "make test          set up, then run the test suite"
 	@echo "make test-slow     also the long sweeps"
 	@echo "make test-frameworks the importers against TensorFlow and Keras, which it installs in build/peers/tensorflow (1.5 GB)"
+	@echo "make test-tpumlir  tables and results exchanged with TPU-MLIR itself, installed in build/peers/tpumlir (1.9 GB, Python 3.10)"
 	@echo "make test-browser  the HTML pages in Chromium, which it installs by apt where it is missing; screenshots in build/artifacts"
 	@echo "make sanitize      the kernel tests on a build with address and undefined-behaviour checks and no warnings"
 	@echo "make tsan          the load tests, from Python and from C, on a build with race checks"
@@ -78,6 +79,23 @@ $(OPENVINO)/stamp:
 	@$(PYTHON) -m venv $(OPENVINO)
 	@$(OPENVINO)/bin/python -m pip install -qq --disable-pip-version-check "openvino>=2024.0"
 	@touch $@
+
+# TPU-MLIR itself, for round trips; its wheel is for Python 3.10 only. The C library that it bundles breaks on newer systems.
+TPUMLIR := build/peers/tpumlir
+PYTHON310 ?= python3.10
+
+peers-tpumlir: $(TPUMLIR)/stamp
+
+$(TPUMLIR)/stamp:
+	@echo "installing TPU-MLIR in $(TPUMLIR)"
+	@$(PYTHON310) -m venv $(TPUMLIR)
+	@$(TPUMLIR)/bin/python -m pip install -qq --disable-pip-version-check "tpu_mlir[onnx]==1.30.2" torch psutil pyyaml rich setuptools==59.6.0
+	@cd $(TPUMLIR)/lib/python3.10/site-packages/tpu_mlir/lib/third_party && \
+		rm -f libc.so* libm.so* libpthread.so* libstdc++.so* libgcc_s.so*
+	@touch $@
+
+test-tpumlir: $(STAMPS)/test peers-tpumlir
+	$(BIN)/python -m pytest tests/compat/test_tpumlir_round_trip.py
 
 bench-qdq: $(STAMPS)/test peers-openvino
 	$(BIN)/python benchmarks/bench_qdq.py --openvino $(OPENVINO)/bin/python

@@ -81,7 +81,7 @@ def parser() -> VendorParser:
         help="percentile9999, use_max or use_torch_observer_for_cali",
     )
     own.add("-o", "--calibration_table", required=True, help="the table to write")
-    own.add("--debug_log", action="store_true")
+    own.add_ignored("--debug_log", "npuc -v logs what the stages do", action="store_true")
     own.add_ignored("--chip", "ranges do not depend on the chip")
     own.add_ignored("--processor", "ranges do not depend on the chip")
     for name in (
@@ -110,6 +110,7 @@ def main(arguments: list[str]) -> int:
     )
     table = table_from(statistics, method)
     tuned: Mapping[str, Entry] = {}
+    count = 0
     if options.tune_num > 0 and method.startswith("kl"):
         samples = list(kept.first)
         if options.tune_list is not None:
@@ -120,6 +121,7 @@ def main(arguments: list[str]) -> int:
         schemes = QuantizationConfig(scheme="int8-symmetric").resolve(graph)
         propose = partial(steps_to_maximum, name=method, count=_CANDIDATES)
         tuned = output_aware_entries(graph, statistics, samples, schemes, threads, propose)
+        count = len(samples)
     names = names_of(graph)
     entries = [
         Entry(
@@ -130,7 +132,6 @@ def main(arguments: list[str]) -> int:
         )
         for name, entry in table.items()
     ]
-    count = len(kept.first) if tuned else 0
     text = format_calibration(
         CalibrationTable.of(entries), options.histogram_bin_num, statistics.samples, count
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npuc.compat.arguments import VendorParser, comma_list, keyword
+from npuc.compat.arguments import VendorParser, keyword
 from npuc.compat.running import warn
 from npuc.datasets.data import DataLocation
 from npuc.errors import UsageError
@@ -27,7 +27,7 @@ def parser() -> VendorParser:
     own.add("--label_file", help="the class of each image, 1 to 1000, in the order of their names")
     own.add("--coco_annotation", help="the .json file of COCO annotations")
     own.add("--count", type=int, default=0, help="images to use; 0 means all")
-    own.add("--debug_cmd", type=comma_list, default=[])
+    own.add_ignored("--debug_cmd", "images are resized as the .mlir file states")
     own.add_refused("--data_list", "a data set is a folder; npuc eval takes lists of files and labels")
     return own
 

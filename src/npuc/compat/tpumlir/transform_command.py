@@ -64,7 +64,7 @@ def parser() -> VendorParser:
     own.add("--tolerance", default="0.99,0.99", help="least cosine and euclid similarity")
     own.add("--excepts", default="-", help="tensors that are not compared")
     own.add("--onnx_sim", default="", help="skip_fuse_bn leaves batch normalizations as they are")
-    own.add("--debug", action="store_true", help="also keep the outputs of the original")
+    own.add("--debug", action="store_true", help="keep all files, as it is done anyway")
     own.add("--debug_cmd", type=comma_list, default=[], help="use_pil_resize resizes as Pillow does")
     own.add("--mlir", required=True, help="the .mlir file to write")
     own.add_ignored("--patterns_count", "passes are counted by npuc opt --timing")
