@@ -2,6 +2,9 @@
 #include "floats.h"
 #include "npuc/float.h"
 
+#include <math.h>
+#include <string.h>
+
 enum { GRAIN = 1 << 14 };
 
 typedef struct cast_job {
@@ -65,6 +68,59 @@ npuc_status npuc_float_table(const uint16_t *x, int64_t count, const uint16_t *t
     if (count < 0 || !table || (count && (!x || !y))) return NPUC_BAD_ARGUMENT;
     table_job j = {x, table, y};
     npuc_in_parts(threads, count, GRAIN, table_run, &j);
+    return NPUC_OK;
+}
+
+typedef struct piecewise_job {
+    const float *x;
+    const uint32_t *directory;
+    const double *pieces;
+    float *y;
+} piecewise_job;
+
+/* The word of the directory for a number that is no NaN, and the 23 bits behind its highest one. */
+NPUC_INLINE uint32_t binade_of(uint32_t bits, uint32_t *fraction)
+{
+    const uint32_t magnitude = bits & 0x7fffffffu, sign = (bits >> 31) * NPUC_PIECEWISE_SIGN;
+    *fraction = magnitude & 0x7fffffu;
+    if (magnitude >> 23) return sign + 23 + (magnitude >> 23);
+    if (!magnitude) return sign;
+    uint32_t highest = 0;
+    while (magnitude >> (highest + 1)) highest++;
+    *fraction = magnitude << (23 - highest) & 0x7fffffu;
+    return sign + 1 + highest;
+}
+
+static void piecewise_run(void *context, int64_t begin, int64_t end)
+{
+    const piecewise_job *j = context;
+    for (int64_t i = begin; i < end; i++) {
+        const float x = j->x[i];
+        uint32_t bits, fraction;
+        if (x != x) {
+            npuc_narrow(j->y, i, x, NPUC_F32);
+            continue;
+        }
+        memcpy(&bits, &x, sizeof bits);
+        const uint32_t word = j->directory[binade_of(bits, &fraction)];
+        const double *piece = j->pieces + ((int64_t)(word >> 4) + (fraction >> (23 - (word & 15)))) * NPUC_PIECE;
+        double y = piece[1];
+        if (!isinf(x)) {
+            const double d = (double)x - piece[0];
+            y = piece[NPUC_PIECE - 1];
+            for (int k = NPUC_PIECE - 2; k >= 1; k--) y = y * d + piece[k];
+        }
+        npuc_narrow(j->y, i, (float)y, NPUC_F32);
+    }
+}
+
+npuc_status npuc_float_piecewise(const float *x, int64_t count, const void *table, int64_t pieces, float *y, int32_t threads)
+{
+    if (count < 0 || !table || pieces < 1 || (count && (!x || !y))) return NPUC_BAD_ARGUMENT;
+    piecewise_job j = {x, table, (const double *)(const void *)((const uint32_t *)table + NPUC_PIECEWISE_WORDS), y};
+    for (int i = 0; i < NPUC_PIECEWISE_WORDS; i++)
+        if ((int64_t)(j.directory[i] >> 4) + ((int64_t)1 << (j.directory[i] & 15)) > pieces) return NPUC_BAD_ARGUMENT;
+    npuc_in_parts(threads, count, GRAIN, piecewise_run, &j);
     return NPUC_OK;
 }
 

@@ -16,6 +16,8 @@
 #define NEVER ((int64_t)1 << 60)
 #define FIXED_POINT_FUNCTION 32 /* operations of the vector engine for a sigmoid or tanh: an exponential and a reciprocal */
 
+#define PIECEWISE_FUNCTION 8    /* the same for a function of f32: a look-up, a difference, six multiply-adds */
+
 static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t plus(int64_t a, int64_t b) { return min_i64(a + b, NEVER); }
@@ -243,6 +245,10 @@ static npuc_status cost_of(const npuc_machine *m, const npuc_record *r, int64_t 
     case NPUC_OP_RECURRENT: *cycles = plus(m->start, recurrent_work(m, &r->recurrent)); return NPUC_OK;
     case NPUC_OP_QUANTIZED_LSTM: *cycles = plus(m->start, quantized_lstm_work(m, &r->quantized_lstm)); return NPUC_OK;
     case NPUC_OP_TABLE:
+        if (r->table.pieces) {
+            *cycles = plus(m->start, ceil_div(times(PIECEWISE_FUNCTION, vector_work(r)), m->vector_lanes));
+            return NPUC_OK;
+        }
         *cycles = plus(m->start, ceil_div(vector_work(r), m->table_units ? m->table_units : m->vector_lanes));
         return NPUC_OK;
     case NPUC_OP_CUSTOM_GLOBAL:

@@ -491,8 +491,14 @@ static npuc_status table(npuc_decoded *d)
     const int64_t entries = r->segments ? ((int64_t)1 << r->segments) + 1 : npuc_is_float(r->x_dtype) ? 1 << 16 : words ? 513 : 256;
     if (words && r->y_dtype != NPUC_I16) return npuc_sim_fail(d->error, "a table of 16 bits gives 16 bits");
     TRY(same_floats(d, r->x_dtype, r->y_dtype));
-    if (r->x_dtype == NPUC_F32) return npuc_sim_fail(d->error, "f32 has no table");
     if (npuc_is_float(r->x_dtype) && r->channels != 1) return npuc_sim_fail(d->error, "floats have one table");
+    if ((r->x_dtype == NPUC_F32) != (r->pieces != 0)) return npuc_sim_fail(d->error, "f32 has a table of pieces, and nothing else has");
+    if (r->pieces) {
+        const int64_t numbers = NPUC_PIECEWISE_WORDS / 2 + times(r->pieces, NPUC_PIECE); /* of eight bytes */
+        TRY(dense(d, "x", r->x, product(3, sizes), 4, 0));
+        TRY(dense(d, "table", r->table, numbers, 8, 0));
+        return dense(d, "y", r->y, product(3, sizes), 4, 1);
+    }
     TRY(dense(d, "x", r->x, product(3, sizes), activation(r->x_dtype), 0));
     TRY(dense(d, "table", r->table, times(r->channels, entries), activation(r->y_dtype), 0));
     return dense(d, "y", r->y, product(3, sizes), activation(r->y_dtype), 1);

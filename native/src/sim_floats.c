@@ -245,6 +245,7 @@ npuc_status npuc_float_instruction(npuc_workshop *workshop, const npuc_record *r
     case NPUC_OP_TABLE: {
         const npuc_i_table *r = &record->table;
         const int64_t n = (int64_t)r->outer * r->channels * r->inner;
+        if (r->pieces) return kernel(j, npuc_float_piecewise(floats_at(j, r->x), n, operand_at(j, r->table), r->pieces, result_at(j, r->y), threads));
         return kernel(j, npuc_float_table(narrow_at(j, r->x), n, narrow_at(j, r->table), (uint16_t *)result_at(j, r->y), threads));
     }
     case NPUC_OP_MINMAX: {

@@ -12,15 +12,16 @@ import pytest
 from npuc import lang
 from npuc.calib.random_inputs import random_inputs
 from npuc.cli.app import run_command
-from npuc.engine import IntegerEngine
+from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import ExportError
 from npuc.export.qdq import export_quantized_onnx, to_qdq, to_qdq_onnx
 from npuc.flow import import_model, quantize_network, save_graph
 from npuc.frontend.options import ImportOptions
-from npuc.ir import Graph, npu
+from npuc.ir import Graph, npu, top
 from npuc.ir.dtypes import quant_of
-from npuc.quant import SCHEMES
+from npuc.quant import SCHEMES, quantize
 from npuc.quant.prequantized import is_quantized
+from support.graphs import build
 from support.judges.onnx_runtime import run_in_onnx_runtime
 from support.networks.quantized import (
     ARITHMETICS,
@@ -214,6 +215,29 @@ def test_short_floats_are_casts_around_float_ops(scheme: str, tmp_path: Path) ->
     inputs = random_inputs(graph, seed=3)
     expected = IntegerEngine(graph).run(inputs)["y"]
     np.testing.assert_allclose(run_in_onnx_runtime(path, inputs)["y"], expected, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("scheme", ["bf16", "f16", "f32"])
+def test_tables_of_floats_are_their_functions_with_their_parameters(scheme: str, tmp_path: Path) -> None:
+    def layers(b: Any, x: Any) -> Any:
+        return b(
+            top.Clip,
+            b(top.Elu, b(top.Sigmoid, x, name="s"), alpha=0.25, name="e"),
+            min=0.3,
+            max=0.6,
+            name="y",
+        )
+
+    float_graph = build({"x": ((2, 3, 4, 5), "f32")}, layers)
+    graph = quantize(float_graph, {}, SCHEMES[scheme])
+    assert sum(op.name == "npu.float_table" for op in graph.ops) == (2 if scheme == "f32" else 3)
+    inputs = random_inputs(graph, seed=3)
+    path = tmp_path / "net.onnx"
+    export_quantized_onnx(graph, path)
+    expected = IntegerEngine(graph).run(inputs)["y"]
+    error = {"bf16": 0.004, "f16": 0.0005, "f32": 1e-6}[scheme]
+    np.testing.assert_allclose(run_in_onnx_runtime(path, inputs)["y"], expected, atol=error)
+    np.testing.assert_allclose(FloatEngine(float_graph).run(inputs)["y"], expected, atol=error)
 
 
 def test_block_floating_point_is_refused_with_its_op(tmp_path: Path) -> None:

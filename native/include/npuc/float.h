@@ -77,6 +77,13 @@ NPUC_API npuc_status npuc_float_cast(const void *x, int32_t x_dtype, int64_t cou
 NPUC_API npuc_status npuc_float_table(const uint16_t *x, int64_t count, const uint16_t *table, uint16_t *y, int32_t threads);
 
 /*
+ * A function of f32 by `pieces` polynomials, which lie behind a directory of NPUC_PIECEWISE_WORDS words (docs/arithmetic-float.md). A table
+ * whose directory leaves its pieces is refused. y may be x.
+ */
+enum { NPUC_PIECEWISE_SIGN = 280, NPUC_PIECEWISE_WORDS = 2 * NPUC_PIECEWISE_SIGN, NPUC_PIECE = 8 /* numbers of f64 */ };
+NPUC_API npuc_status npuc_float_piecewise(const float *x, int64_t count, const void *table, int64_t pieces, float *y, int32_t threads);
+
+/*
  * y = relu(a + b), a - b, a * b, or the larger or the smaller of both in IEEE's total order (operation 0 to 4) under
  * broadcasting: strides of `rank` entries, in elements; y is dense.
  */

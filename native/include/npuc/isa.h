@@ -381,7 +381,7 @@ typedef struct npuc_i_requant {
 } npuc_i_requant;
 NPUC_ISA_CHECK(npuc_i_requant);
 
-/* A function by table: 256 entries of y_dtype for 8 bits, 513 of i16 for 16 bits, 65536 by the bits of bf16 and f16. */
+/* A function by table: 256 entries of y_dtype for 8 bits, 513 for i16, 65536 for bf16 and f16, polynomials for f32. */
 typedef struct npuc_i_table {
     npuc_head head;
     uint32_t x; /* the operand */
@@ -394,7 +394,8 @@ typedef struct npuc_i_table {
     uint32_t y; /* the result */
     uint8_t y_dtype; /* its type */
     uint8_t segments; /* not 0: one table of 2^segments + 1 entries, linear between them */
-    uint8_t rest[102];
+    uint32_t pieces; /* of f32: polynomials of the table, at a multiple of 8 (docs/arithmetic-float.md); otherwise 0 */
+    uint8_t rest[96];
 } npuc_i_table;
 NPUC_ISA_CHECK(npuc_i_table);
 

@@ -44,6 +44,8 @@ class RealFunction:
     """What ONNX calls a property, where it is not the op's own name of it."""
     tflite: str = ""
     """TFLite's operator."""
+    exact: Formula | None = None
+    """The same in f64 where the formula loses digits that f32 still shows; None if it loses none."""
     constants: tuple[str, ...] = ()
     """Properties that TFLite's integer kernel has, too: they stand beside a table, so that it can be known again."""
 
@@ -54,6 +56,10 @@ class RealFunction:
     def on_floats(self, op: Any, x: Array) -> Array:
         """The values in float64, NaN and infinity where IEEE 754 has them."""
         return np.asarray(self.formula(op, x, np))
+
+    def in_f64(self, op: Any, x: Array) -> Array:
+        """The same to the last digits of f32, also where they are small."""
+        return np.asarray((self.exact or self.formula)(op, x, np))
 
 
 def above(least: float) -> Domain:
@@ -105,3 +111,16 @@ def gelu(x: Any, tanh: bool, xp: Any = np) -> Any:
     """x times the normal distribution function of x, exactly or by an approximation with tanh."""
     inner = xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)) if tanh else erf(x / math.sqrt(2), xp)
     return 0.5 * x * (1 + inner)
+
+
+def gelu_in_f64(x: Array, tanh: bool) -> Array:
+    """The same without a sum that cancels below 0.
+
+    >>> gelu_in_f64(np.array([-10.0]), tanh=False).tolist()
+    [-7.61985302416047e-23]
+    """
+    if tanh:
+        share = sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    else:
+        share = 0.5 * np.array([math.erfc(v) for v in (-x / math.sqrt(2)).reshape(-1)]).reshape(x.shape)
+    return np.asarray(x * share)

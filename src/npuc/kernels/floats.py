@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from npuc.arithmetic.piecewise import pieces_of
 from npuc.arrays import Array
 from npuc.kernels.calls import call, contiguous, empty
 from npuc.kernels.pooling import Pair, raw_pool
@@ -235,7 +236,9 @@ def binary(
 
 
 def lookup(x: Array, table: Array, *, threads: int = 1) -> Array:
-    """table[x] by the 16 bits of x: 65536 entries of the type of the result."""
+    """table[x] by the 16 bits of x: 65536 entries of the type of the result; for f32 a piecewise polynomial."""
+    if x.dtype == np.float32:
+        return _piecewise(contiguous(x), contiguous(table), threads)
     if table.shape != (1 << 16,) or table.dtype.itemsize != 2 or x.dtype.itemsize != 2:
         raise ValueError(
             f"a table of 65536 entries of 16 bits is needed, not {table.dtype.name} {table.shape}"
@@ -243,6 +246,12 @@ def lookup(x: Array, table: Array, *, threads: int = 1) -> Array:
     x, table = contiguous(x), contiguous(table)
     y = empty(x.shape, table.dtype)
     call("npuc_float_table", "plppi", x, x.size, table, y, threads)
+    return y
+
+
+def _piecewise(x: Array, table: Array, threads: int) -> Array:
+    y = empty(x.shape, x.dtype)
+    call("npuc_float_piecewise", "plplpi", x, x.size, table, pieces_of(table), y, threads)
     return y
 
 

@@ -685,7 +685,7 @@ class Requant(TypedInstruction):
 
 @record
 class Table(TypedInstruction):
-    """A function by table: 256 entries of y_dtype for 8 bits, 513 of i16 for 16 bits, 65536 by the bits of bf16 and f16."""
+    """A function by table: 256 entries of y_dtype for 8 bits, 513 for i16, 65536 for bf16 and f16, polynomials for f32."""
 
     name: ClassVar[str] = "table"
     opcode: ClassVar[int] = 23
@@ -702,6 +702,8 @@ class Table(TypedInstruction):
     result: Result
     segments: int
     """Not 0: one table of 2^segments + 1 entries, linear between them."""
+    pieces: int
+    """Of f32: polynomials of the table, at a multiple of 8 (docs/arithmetic-float.md); otherwise 0."""
 
     def numbers(self) -> list[Any]:
         """Its fields behind the head in the order of the table."""
@@ -709,14 +711,14 @@ class Table(TypedInstruction):
         result = self.result
         return [
             source.x, source.x_dtype, source.x_zero_point, self.outer, self.channels, self.inner, self.table,
-            result.y, result.y_dtype, self.segments,
+            result.y, result.y_dtype, self.segments, self.pieces,
         ]
 
     @classmethod
     def of(cls, n: Sequence[Any]) -> Self:
         """The instruction of such numbers."""
         return cls(
-            Source(n[0], n[1], n[2]), n[3], n[4], n[5], n[6], Result(n[7], n[8]), n[9],
+            Source(n[0], n[1], n[2]), n[3], n[4], n[5], n[6], Result(n[7], n[8]), n[9], n[10],
         )
 
 

@@ -462,7 +462,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "table",
         23,
         "vector",
-        "A function by table: 256 entries of y_dtype for 8 bits, 513 of i16 for 16 bits, 65536 by the bits of bf16 and f16.",
+        "A function by table: 256 entries of y_dtype for 8 bits, 513 for i16, 65536 for bf16 and f16, polynomials for f32.",
         (
             _SOURCE,
             _u4("outer", "x is (outer, channels, inner)"),
@@ -471,6 +471,10 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _address("table", "the entries, ascending, of one table after the other"),
             _RESULT,
             _u1("segments", "not 0: one table of 2^segments + 1 entries, linear between them"),
+            _u4(
+                "pieces",
+                "of f32: polynomials of the table, at a multiple of 8 (docs/arithmetic-float.md); otherwise 0",
+            ),
         ),
     ),
     Instruction(

@@ -47,6 +47,8 @@ _PASSES = 4
 """How often the vector engine goes over the elements of a softmax, a norm or a resize."""
 _FIXED_POINT_FUNCTION = 32
 """Operations of the vector engine for a sigmoid or tanh of a quantized LSTM: an exponential and a reciprocal."""
+_PIECEWISE_FUNCTION = 8
+"""The same for a function of f32: a look-up, a difference, six multiply-adds."""
 _JOINS = {1: 1, 3: 4, 4: 5}
 """What joining the gates of a unit takes of the vector engine, by their number."""
 
@@ -132,6 +134,8 @@ class Costs:
                 return -(-gather.outer * gather.y_size * gather.inner // lanes)
             case Requant() | Cast() as conversion:
                 return ceil_div(conversion.elements, lanes)
+            case Table(pieces=pieces) as table if pieces:
+                return ceil_div(_PIECEWISE_FUNCTION * table.outer * table.channels * table.inner, lanes)
             case Table() as table:
                 return -(-table.outer * table.channels * table.inner // (compute.table_units or lanes))
             case MaxPool() | AvgPool() as pool:

@@ -6,13 +6,16 @@ bf16 and f16. Of f32 these stand for the CPU's, and those of the NPU, which comp
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from xdsl.ir import Attribute
 
+from npuc.arithmetic import piecewise
 from npuc.ir.definition import (
     boolean,
     broadcast,
+    dictionary,
     integer,
     integers,
     normal_axis,
@@ -210,18 +213,28 @@ class FloatMaxPool(FloatPool):
 
 @npu_op
 class FloatTable(FloatOp):
-    """y = table[x]: an entry for each of the 65536 values of x, in the order of its bits."""
+    """y = table[x]: an entry for each of the 65536 values of x, in the order of its bits; for f32 the bytes of a piecewise
+    polynomial (`npuc.arithmetic.piecewise`)."""
 
     name = "npu.float_table"
     x = operand()
     table = operand()
     function: str = text("")
+    parameters: dict[str, Any] = dictionary({})
+    """Those of the function that are not the usual ones."""
     y = result()
 
     def infer(self) -> Sequence[Attribute]:
         """The shape of x."""
-        require(shape_of(self.table) == (1 << 16,), "a table of 65536 entries is needed")
-        require(is_narrow_float(self.to), "f32 has no table")
+        shape = shape_of(self.table)
+        if is_narrow_float(self.to):
+            require(shape == (1 << 16,), "a table of 65536 entries is needed")
+        else:
+            pieces, rest = divmod(prod(shape) - piecewise.DIRECTORY, piecewise.SEGMENT_BYTES)
+            bytes_ = dtype_of(self.table.type).name == "ui8" and len(shape) == 1
+            require(
+                bytes_ and pieces >= 1 and not rest, "a table of f32 is the bytes of a piecewise polynomial"
+            )
         return [tensor_type(shape_of(self.x), self.to)]
 
 

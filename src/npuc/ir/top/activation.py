@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import Attribute
 
-from npuc.arithmetic.functions import gelu, sigmoid, softplus
+from npuc.arithmetic.functions import gelu, gelu_in_f64, sigmoid, softplus
 from npuc.ir.definition import (
     TopOp,
     boolean,
@@ -150,7 +150,9 @@ class HardSwish(Unary):
     name = "top.hard_swish"
 
 
-@function(lambda op, x, xp: gelu(x, op.tanh, xp), tflite="GELU")
+@function(
+    lambda op, x, xp: gelu(x, op.tanh, xp), exact=lambda op, x, xp: gelu_in_f64(x, op.tanh), tflite="GELU"
+)
 class Gelu(Unary):
     """x * Phi(x), exact or by the tanh approximation"""
 

@@ -2,7 +2,7 @@
 
 A formula (`npuc.ir.top.functions`) is written for an array namespace. Here the array is a `Term` and the namespace `Terms`: what
 the formula does to x becomes a tree of sums, products and comparisons, each of which is one float instruction. A formula that
-needs more (an exponential, a quotient) has no tree.
+needs more (an exponential, a quotient) has no tree; where it is smooth it is a table of polynomials (`f32_table`).
 
     x * clip(x / 6 + 0.5, 0, 1)      becomes      mul(x, add(mul(x, 1/6), 0.5, relu up to 1))
 """
@@ -10,10 +10,14 @@ needs more (an exponential, a quotient) has no tree.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.piecewise import NotSmooth, piecewise_table
+from npuc.arrays import Array
 from npuc.ir import Value, layer_name, npu, value_name
 from npuc.ir.top.functions import FUNCTIONS
 from npuc.quant.lower import LoweringContext
@@ -107,6 +111,20 @@ def f32_function(op: Any, context: LoweringContext) -> Value | None:
     except (NoTree, TypeError):
         return None
     return None if not isinstance(root, Term) or root.kind is None else _emitted(root, op, context, root)
+
+
+def f32_table(op: Any) -> Array | None:
+    """The table of a function of f32 by piecewise polynomials; None if none of a reasonable size follows it."""
+    return _table_of(type(op), tuple(op.native_properties().items()))
+
+
+@lru_cache(maxsize=64)
+def _table_of(kind: type[Any], properties: tuple[tuple[str, Any], ...]) -> Array | None:
+    record, op = FUNCTIONS[kind], SimpleNamespace(**dict(properties))
+    try:
+        return piecewise_table(lambda x: record.in_f64(op, x))
+    except NotSmooth:
+        return None
 
 
 def _emitted(term: Any, op: Any, context: LoweringContext, root: Term) -> Value:

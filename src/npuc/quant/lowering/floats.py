@@ -19,7 +19,7 @@ from npuc.ir.top.movement import MOVERS
 from npuc.kernels.blocks import pack
 from npuc.kernels.floats import BF16
 from npuc.quant.lower import LoweringContext
-from npuc.quant.lowering.f32_functions import f32_function
+from npuc.quant.lowering.f32_functions import f32_function, f32_table
 from npuc.quant.lowering.registry import NoIntegerForm, lowers_float
 from npuc.quant.tensor_classes import dequantized_weights, weight_axis
 
@@ -310,15 +310,22 @@ def choose(op: Any, context: LoweringContext) -> Value:
 
 @lowers_float(*FUNCTIONS)
 def table(op: TopOp, context: LoweringContext) -> Value | list[Value]:
-    """An entry for each of the 65536 values; f32 has too many, and computes what is made of sums, products and comparisons."""
+    """An entry for each of the 65536 values; f32 has too many, and computes what is made of sums, products and comparisons, or
+    piecewise polynomials."""
     to = context.type_of(op.results[0])
     if _is_f32(to):
         computed = f32_function(op, context)
-        return widened(op, context) if computed is None else computed
-    dtype = dtype_of(to).numpy
-    with np.errstate(all="ignore"):
-        x = np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(np.float64)
-        entries = round_once(FUNCTIONS[type(op)].on_floats(op, x), dtype)
+        if computed is not None:
+            return computed
+        pieces = f32_table(op)
+        if pieces is None:
+            return widened(op, context)
+        entries = pieces
+    else:
+        dtype = dtype_of(to).numpy
+        with np.errstate(all="ignore"):
+            x = np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(np.float64)
+            entries = round_once(FUNCTIONS[type(op)].on_floats(op, x), dtype)
     shared = f"{op.name.removeprefix('top.')}/{dtype_of(to).name}"
     looked_up: Value = context.emit(
         npu.FloatTable,
@@ -326,6 +333,9 @@ def table(op: TopOp, context: LoweringContext) -> Value | list[Value]:
         context.shared_weight(f"{shared}/table", entries),
         to=to,
         function=op.name.removeprefix("top."),
+        parameters={
+            name: value for name, value in op.native_properties().items() if value != op.DEFAULTS.get(name)
+        },
         loc=op.location,
     ).y
     return looked_up

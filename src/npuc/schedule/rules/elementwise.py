@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Kind, Rounding
+from npuc.arithmetic.piecewise import pieces_of
 from npuc.arrays import Array
 from npuc.ir import Graph, npu, top
 from npuc.program.instruction import TypedInstruction
@@ -449,9 +450,10 @@ class TableOp(UnaryOp):
 
     def instruction(self, x: Source, y: Result, places: Mapping[str, int], elements: int) -> Table:
         """The instruction of a tile."""
-        return Table(
-            x, elements, 1, 1, constant(places, "table"), y, segments_of(self.table["table"], self.x.dtype)
-        )
+        entries = self.table["table"]
+        pieces = pieces_of(entries) if self.x.dtype == "f32" else 0
+        segments = segments_of(entries, self.x.dtype)
+        return Table(x, elements, 1, 1, constant(places, "table"), y, segments, pieces)
 
 
 def segments_of(entries: Array, dtype: str) -> int:
@@ -487,7 +489,7 @@ class ChannelTableOp(TableOp):
     def instruction(self, x: Source, y: Result, places: Mapping[str, int], elements: int) -> Table:
         """The instruction of a tile."""
         count = elements // (self.channels * self.inner)
-        return Table(x, count, self.channels, self.inner, constant(places, "table"), y, 0)
+        return Table(x, count, self.channels, self.inner, constant(places, "table"), y, 0, 0)
 
 
 def _unary(op: Any, computed: UnaryOp) -> Layer:

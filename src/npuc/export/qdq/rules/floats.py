@@ -70,15 +70,16 @@ def norm(op: npu.FloatNorm, form: QdqForm) -> None:
 
 @expresses(npu.FloatTable)
 def table(op: npu.FloatTable, form: QdqForm) -> None:
-    """The function by its name, with its usual parameters."""
+    """The function by its name and parameters."""
     kind = TOP_OPS.get(f"top.{op.function}")
-    if kind is None or kind not in FUNCTIONS or kind is top.Clip:
+    if kind is None or kind not in FUNCTIONS or (kind is top.Clip and not op.parameters):
         raise no_form(
             op,
             f"its table stands for no function of one value with a name, only '{op.function}'",
             "Quantize the layer to integers (--scheme int8), whose tables are written as they are",
         )
-    _narrow(op, form, form.emit(kind, _wide(form, op.x), loc=op.location).results[0])
+    wide = form.emit(kind, _wide(form, op.x), loc=op.location, **op.parameters).results[0]
+    _narrow(op, form, wide)
 
 
 @expresses(npu.Cast)
