@@ -203,7 +203,7 @@ class _Collapse:
                 continue
             if isinstance(op, top.Dequantize) and self._dequantize(op):
                 continue
-            if isinstance(op, _MOVERS) and self._move(op):
+            if isinstance(op, (*_MOVERS, top.Gather)) and self._move(op):
                 continue
             self._copy(cast(TopOp, op))
         self.graph.set_outputs([(port.name, self._output(port.value)) for port in self.source.outputs])

@@ -1,8 +1,9 @@
 """Which passes a network needs before it is quantized: those that replace ops without an integer form by ops that have one.
 
 They are no part of the canonical form, because the float engine runs the whole ops faster. A network that has none of these ops
-is left as it is. So are, but for attention, gathers of one index and scales, networks that come quantized: they state the types
-of their own tensors, and none of what stands between those of a new composition.
+is left as it is. So are networks that come quantized, but for attention, scales and ops that only move or compare elements
+(gathers, max pools of volumes): they state the types of their own tensors, and none of what stands between those of a new
+composition.
 """
 
 from __future__ import annotations
@@ -51,8 +52,16 @@ _PASSES: tuple[tuple[str, tuple[type, ...], Applies], ...] = (
     ("fold-scale,scale-to-conv", (top.Attention, top.Gather, top.Scale), lambda op, graph: True),
 )
 """Passes in their order, the kinds of op that they are for, and which of those they replace."""
-_OF_QUANTIZED = ("expand-attention", "gather-to-slice", "fold-scale,scale-to-conv")
-"""Those that networks which come quantized need, too."""
+_OF_QUANTIZED: dict[str, tuple[type, ...]] = {
+    "expand-attention": (top.Attention,),
+    "gather-to-slice": (top.Gather,),
+    "constant-indices": (top.Gather, top.GatherElements, top.GatherND),
+    "run-time-indices": (top.GatherElements, top.GatherND),
+    "fold-depth": (top.MaxPool,),
+    "fold-scale,scale-to-conv": (top.Attention, top.Gather, top.Scale),
+}
+"""Those that networks which come quantized need, too, and for which ops: elements that only move, or are compared, keep their
+types on the way."""
 _MOVING = ("fold-depth", "expand-resize", "cumsum-to-matmul")
 """Passes whose reshapes and permutes may cancel those of their neighbours."""
 
@@ -60,12 +69,13 @@ _MOVING = ("fold-depth", "expand-resize", "cumsum-to-matmul")
 def expansions_of(graph: Graph) -> str:
     """The pipeline that replaces the composite ops of a network; empty if it has none."""
     quantized = any(isinstance(op, top.Quantize | top.Dequantize) for op in graph.ops)
-    needed = [
-        name
-        for name, kinds, applies in _PASSES
-        if not quantized or name in _OF_QUANTIZED
-        if any(isinstance(op, kinds) and applies(op, graph) for op in graph.ops)
-    ]
+    needed = []
+    for name, kinds, applies in _PASSES:
+        replaced = [op for op in graph.ops if isinstance(op, kinds) and applies(op, graph)]
+        if replaced and (
+            not quantized or all(isinstance(op, _OF_QUANTIZED.get(name, ())) for op in replaced)
+        ):
+            needed.append(name)
     if set(needed) & set(_MOVING):
         needed += ["merge-reshapes", "remove-identities"]
     if "constant-indices" in needed:

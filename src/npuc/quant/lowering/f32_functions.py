@@ -115,11 +115,12 @@ def f32_function(op: Any, context: LoweringContext) -> Value | None:
 
 def f32_table(op: Any) -> Array | None:
     """The table of a function of f32 by piecewise polynomials; None if none of a reasonable size follows it."""
-    return _table_of(type(op), tuple(op.native_properties().items()))
+    kind: type = type(op)
+    return _table_of(kind, tuple(op.native_properties().items()))
 
 
 @lru_cache(maxsize=64)
-def _table_of(kind: type[Any], properties: tuple[tuple[str, Any], ...]) -> Array | None:
+def _table_of(kind: type, properties: tuple[tuple[str, Any], ...]) -> Array | None:
     record, op = FUNCTIONS[kind], SimpleNamespace(**dict(properties))
     try:
         return piecewise_table(lambda x: record.in_f64(op, x))
