@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from npuc.arithmetic.kinds import ROUNDINGS
+from npuc.arithmetic.piecewise import evaluate, pieces_of, piecewise_table
 from npuc.arrays import Array
 from npuc.errors import SimulationError
 from npuc.kernels import eltwise
@@ -320,7 +321,7 @@ def test_a_weight_that_is_not_finite_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "fields", "words"),
     [
-        ("table", {"outer": 4, "channels": 1, "inner": 1, "table": 0}, "f32 has no table"),
+        ("table", {"outer": 4, "channels": 1, "inner": 1, "table": 0}, "f32 has a table of pieces"),
         ("reduce", {"mode": 3, "outer": 1, "reduced": 4, "inner": 1}, "no place of an extreme of f32"),
     ],
 )
@@ -337,3 +338,31 @@ def test_what_no_cast_goes_between(x: int, y: int) -> None:
     d.emit("cast", x=d.put(np.zeros(64, np.int8)), y=d.room(64), elements=4, x_dtype=x, y_dtype=y)
     with pytest.raises(SimulationError, match=r"no cast goes|a type that it cannot have"):
         d.run()
+
+
+def test_a_function_of_f32_is_a_table_of_polynomials() -> None:
+    """Also in place; a directory that leaves the table is refused before anything is read."""
+    table = piecewise_table(np.tanh)
+    x = np.concatenate([np.linspace(-12, 12, 61), [0, -0.0, np.inf, -np.inf, np.nan, 1e-45]]).astype(
+        np.float32
+    )
+    for damage in (0, 1):
+        d = draft()
+        entries = table.copy()
+        entries[:4].view("<u4")[0] += damage * (pieces_of(table) << 4)
+        at = d.put(x)
+        fields = {
+            "outer": x.size,
+            "channels": 1,
+            "inner": 1,
+            "table": d.put(entries),
+            "pieces": pieces_of(table),
+        }
+        d.emit("table", x=at, y=at, x_dtype=5, y_dtype=5, **fields)
+        d.fetch(at, x.shape, np.float32)
+        if damage:
+            with pytest.raises(SimulationError, match="a parameter makes no sense"):
+                d.run()
+        else:
+            np.testing.assert_array_equal(d.run()[0].view(np.uint32), evaluate(table, x).view(np.uint32))
+            assert not d.sanitize()
