@@ -62,14 +62,20 @@ static const char *program_name(void)
 #endif
 }
 
-/* A whole line or nothing; what does not fit the limit is left out. Events of a JSON array are apart by commas before them. */
+/*
+ * A whole line or nothing; what does not fit the limit is left out. Events of a JSON array are apart by commas before them, in one
+ * write: processes that were forked off write to the same file.
+ */
 static void append(const char *line, int length)
 {
+    char text[LINE + 2];
     if (length <= 0 || length >= LINE) return;
     pthread_mutex_lock(&writing);
-    left -= length + 2;
-    if (left > 0 && trace.json && write(trace.file, trace.events ? ",\n" : "[\n", 2) != 2) left = 0;
-    if (left > 0 && write(trace.file, line, (size_t)length) != length) left = 0;
+    const size_t before = trace.json ? 2 : 0, all = before + (size_t)length;
+    memcpy(text, trace.events ? ",\n" : "[\n", before);
+    memcpy(text + before, line, (size_t)length);
+    left -= (int64_t)all;
+    if (left > 0 && write(trace.file, text, all) != (ssize_t)all) left = 0;
     trace.events = 1;
     pthread_mutex_unlock(&writing);
 }
@@ -82,6 +88,15 @@ static void close_trace(void)
     if (trace.events && left > 0 && write(trace.file, "\n]\n", 3) != 3) left = 0;
     left = 0;
     pthread_mutex_unlock(&writing);
+}
+
+/* Around fork(): the child would inherit the lock from a thread that it does not have. Its own thread is another one, too. */
+static void before_fork(void) { pthread_mutex_lock(&writing); }
+static void in_parent(void) { pthread_mutex_unlock(&writing); }
+static void in_child(void)
+{
+    pthread_mutex_unlock(&writing);
+    thread_is_known = 0;
 }
 
 static void open_trace(void)
@@ -97,6 +112,7 @@ static void open_trace(void)
     }
     trace.begin = npu_now();
     trace.process = getpid();
+    pthread_atfork(before_fork, in_parent, in_child);
     if (trace.json) atexit(close_trace);
 }
 

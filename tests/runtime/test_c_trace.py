@@ -99,3 +99,47 @@ def test_a_process_that_is_forked_off_does_not_end_the_trace(tmp_path: Path) -> 
     )
     assert done.returncode == 0, done.stderr
     assert len(slices(json.loads(path.read_text()), "run")) == RUNS
+
+
+FORKING = """
+import ctypes, os, signal, sys, threading
+core = ctypes.CDLL(sys.argv[1])
+def load():
+    model = ctypes.c_void_p()
+    assert core.npu_load(sys.argv[2].encode(), ctypes.byref(model)) == 0
+    core.npu_free(model)
+ended = threading.Event()
+def work():
+    while not ended.is_set():
+        load()
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+stuck = 0
+for _ in range(60):
+    child = os.fork()
+    if not child:
+        signal.alarm(10)
+        load()
+        os._exit(0)
+    stuck += os.waitpid(child, 0)[1] != 0
+    if stuck:
+        break
+ended.set()
+for thread in threads:
+    thread.join()
+sys.exit(stuck)
+"""
+
+
+def test_a_fork_while_other_threads_write_leaves_the_child_able_to(tmp_path: Path) -> None:
+    """The child must not wait for a thread that it does not have."""
+    path = tmp_path / "run.json"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKING, library()._name, str(GOLDEN)],
+        env={**os.environ, "NPUC_TRACE": str(path)},
+        timeout=120,
+    )
+    assert done.returncode == 0
+    pids = {event["pid"] for event in json.loads(path.read_text())}
+    assert len(pids) == 61
