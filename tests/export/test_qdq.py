@@ -244,8 +244,10 @@ def test_block_floating_point_is_refused_with_its_op(tmp_path: Path) -> None:
     graph = quantized_on_random_data(case_network("conv"), SCHEMES["mx9"])
     with pytest.raises(
         ExportError, match=r"npu.block_pack .* no type for the block floating point mx9.*int8"
-    ):
+    ) as caught:
         to_qdq(graph)
+    assert "; npu.block_conv 'y' cannot be written" in caught.value.message, "all layers are named"
+    assert caught.value.fix is not None and caught.value.fix.count("--scheme int8") == 1
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], root: Path) -> None:

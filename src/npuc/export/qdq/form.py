@@ -10,6 +10,7 @@ A float result keeps the tensor's own name; its integers are called `NAME_quanti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,14 @@ from npuc.errors import ExportError
 from npuc.export.qdq.arithmetic import stated_arithmetic
 from npuc.export.qdq.limits import limits_of
 from npuc.export.qdq.registry import RULES
-from npuc.ir import Graph, Value, layer_name, shape_of, tensor_type, top, value_name
+from npuc.ir import Graph, Value, dtype_of, layer_name, shape_of, tensor_type, top, value_name
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.ir.npu import NpuOp
+from npuc.words import counted
+
+_NAMED = 5
+"""Layers without a form that are named with the reason."""
 
 
 def to_qdq(graph: Graph) -> Graph:
@@ -49,6 +54,7 @@ class QdqForm:
         """Old values to new ones; those of quantized values are their integers."""
         self._real: dict[Value, Value] = {}
         self._parameters: dict[QuantType, tuple[Value, Value]] = {}
+        self._refusals: list[ExportError] = []
 
     def run(self) -> Graph:
         """The whole network."""
@@ -56,13 +62,27 @@ class QdqForm:
             assert isinstance(op, TensorOp)
             if isinstance(op, top.WeightOp):
                 continue
-            if isinstance(op, NpuOp):
-                self._rule(op)(op, self)
-            else:
-                self._copy(op)
+            try:
+                if isinstance(op, NpuOp):
+                    self._rule(op)(op, self)
+                else:
+                    self._copy(op)
+            except ExportError as error:
+                self._refuse(op, error)
+        if self._refusals:
+            raise _joined(self._refusals)
         self.graph.set_outputs([(port.name, self.real(port.value)) for port in self.source.outputs])
         self.graph.verify()
         return self.graph
+
+    def _refuse(self, op: TensorOp, error: ExportError) -> None:
+        """Note an op without a form; zeros stand for its results, so that those behind it are looked at, too."""
+        self._refusals.append(error)
+        for result in op.results:
+            kind = quant_of(result)
+            dtype = dtype_of(result.type) if kind is None else kind.dtype.carrier
+            self._plain[result] = self.weight("refused", np.zeros(shape_of(result), dtype.numpy))
+            self._real.pop(result, None)
 
     def _rule(self, op: NpuOp) -> Any:
         rule = RULES.get(type(op))
@@ -185,6 +205,15 @@ class QdqForm:
 def _plain_type(value: Value) -> Any:
     kind = quant_of(value)
     return value.type if kind is None else tensor_type(shape_of(value), kind.dtype.carrier)
+
+
+def _joined(errors: Sequence[ExportError]) -> ExportError:
+    """One refusal for all layers; the first of many are named with their reasons."""
+    words = [error.message for error in errors[:_NAMED]]
+    if len(errors) > _NAMED:
+        words.append(f"and {counted(len(errors) - _NAMED, 'layer')} more")
+    fixes = dict.fromkeys(error.fix for error in errors if error.fix)
+    return ExportError("; ".join(words), fix=". ".join(fixes) or None)
 
 
 def no_form(op: Any, why: str, fix: str | None = None) -> ExportError:
