@@ -1,0 +1,249 @@
+"""N:M sparsity of ResNet-20 on CIFAR-10: what it costs in accuracy, and what it saves in cycles.
+
+    python benchmarks/bench_sparsity.py train --cell 2:4 --seed 0 --device cuda   # one cell: a network and its record
+    python benchmarks/bench_sparsity.py measure                                   # val, once, and cycles; the table
+
+Cells are `dense` (fine-tuned for the same epochs with the same loss) and patterns; `2:4-fixed` has all masks from the first step
+on, `2:4-unordered` leaves channels in their order. Everything is chosen on the last 3,000 of the training images; `measure`
+looks at the 1,000 validation images, in float and as the integers of edge-4t. Differences are paired: the same images, the
+standard error of the mean difference. A cell that is done is not run again; one that was killed goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = Path(os.environ.get("NPUC_SHARED", ROOT.parent / "shared"))
+MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+HELD = 3000
+TARGET = "edge-4t"
+CELLS: dict[str, dict[str, Any]] = {
+    "dense": {},
+    "2:4": {"pattern": "2:4"},
+    "2:4-fixed": {"pattern": "2:4", "gradual": 0.0},
+    "2:4-unordered": {"pattern": "2:4", "permute": False},
+    "1:4": {"pattern": "1:4"},
+    "4:8": {"pattern": "4:8"},
+    "4:16": {"pattern": "4:16"},
+}
+
+
+def normalized(pixels: Any) -> Any:
+    """Images from bytes (N, 3, H, W)."""
+    mean, deviation = (part.astype(np.float32)[:, None, None] for part in (MEAN, STD))
+    return np.ascontiguousarray((pixels.astype(np.float32) / 255 - mean) / deviation, np.float32)
+
+
+def training_data(folder: Path, count: int | None) -> tuple[Any, Any]:
+    """What is trained on, and the images that choose."""
+    from PIL import Image
+
+    from npuc.train.data import TrainingData
+
+    Image.MAX_IMAGE_PIXELS = None
+    labels = np.array([int(line) for line in (folder / "labels.txt").read_text().split()])
+    images, classes = [], []
+    for number in (1, 2, 3):
+        path = folder / f"batch_{number}.webp"
+        if path.exists():
+            sheet = np.asarray(Image.open(path).convert("RGB")).reshape(100, 32, 100, 32, 3)
+            images.append(sheet.transpose(0, 2, 4, 1, 3).reshape(-1, 3, 32, 32))
+            classes.append(labels[10_000 * (number - 1) : 10_000 * number])
+    border = tuple(float(value) for value in -MEAN / STD)
+    whole = TrainingData((normalized(np.concatenate(images)),), np.concatenate(classes), border)
+    train, held = whole.split(HELD)
+    return (train if count is None else train[:count]), held
+
+
+def validation_data() -> tuple[Any, Any]:
+    """The 1,000 validation images and their classes."""
+    from PIL import Image
+
+    folder = SHARED / "data" / "cifar10"
+    rows = [line.split() for line in (folder / "val.txt").read_text().splitlines() if line.strip()]
+    images = [np.asarray(Image.open(_image(folder, name)).convert("RGB")) for name, _ in rows]
+    labels = np.array([int(label) for _, label in rows])
+    return normalized(np.stack(images).transpose(0, 3, 1, 2)), labels
+
+
+def _image(folder: Path, name: str) -> Path:
+    return folder / name if (folder / name).exists() else folder / "val" / name
+
+
+def model_path() -> Path:
+    """The network that all cells start from."""
+    folder = os.environ.get("NPUC_MODELS")
+    return Path(folder or SHARED / "models" / "onnx") / "cifar10_resnet20.onnx"
+
+
+def train_cell(arguments: argparse.Namespace) -> None:
+    """One cell."""
+    import torch
+
+    from npuc.flow import network_to_quantize
+    from npuc.ir import save_graph
+    from npuc.train.loop import Epoch, fit
+    from npuc.train.network import TrainableNetwork
+    from npuc.train.options import TrainingOptions
+    from npuc.train.sparsity import sparsify
+
+    out = Path(arguments.out)
+    out.mkdir(parents=True, exist_ok=True)
+    name = f"{arguments.cell.replace(':', 'of')}_{arguments.seed}"
+    record_path = out / f"{name}.json"
+    if record_path.exists():
+        print(f"{name} is done")
+        return
+    torch.set_num_threads(arguments.threads)
+    train, held = training_data(Path(arguments.data), arguments.count)
+    options = TrainingOptions(
+        epochs=arguments.epochs, batch=arguments.batch, rate=arguments.rate, clip=arguments.clip, loss=arguments.loss,
+        augment=True, seed=arguments.seed, device=arguments.device,
+    )  # fmt: skip
+    graph = network_to_quantize(model_path())
+    checkpoint = out / f"{name}.safetensors"
+    start = time.perf_counter()
+
+    def report(epoch: Epoch) -> None:
+        print(f"{name} {epoch.line}", flush=True)
+
+    cell = CELLS[arguments.cell]
+    record: dict[str, Any] = {
+        "cell": arguments.cell,
+        "seed": arguments.seed,
+        "training": options.model_dump(),
+        "samples": len(train),
+    }
+    if cell:
+        result = sparsify(graph, train, held, options=options, checkpoint=checkpoint, report=report, **cell)
+        trained, history = result.graph, result.history
+        record |= {"magnitude": result.magnitude, "magnitude_unordered": result.magnitude_unordered}
+    else:
+        module = TrainableNetwork(graph)
+        teacher = TrainableNetwork(graph)
+        history = fit(
+            module, train, held, options, teacher=teacher, checkpoint=checkpoint, report=report
+        ).history
+        trained = module.to_graph()
+    save_graph(trained, out / f"{name}.mlir")
+    record |= {"seconds": time.perf_counter() - start, "held": [epoch.score for epoch in history]}
+    record_path.write_text(json.dumps(record, indent=1))
+    checkpoint.unlink(missing_ok=True)
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """The validation images, in float and in integers, and cycles on a machine that skips the pattern."""
+    from npuc.flow import network_to_quantize
+
+    out = Path(arguments.out)
+    images, labels = validation_data()
+    original = _right(network_to_quantize(model_path()), images, labels)
+    print(f"network as it comes: float {original.mean():.3f}")
+    records = [json.loads(path.read_text()) for path in sorted(out.glob("*_*.json"))]
+    right: dict[tuple[str, int], dict[str, Any]] = {}
+    for record in records:
+        name = f"{record['cell'].replace(':', 'of')}_{record['seed']}"
+        scores = _measured(out / f"{name}.mlir", images, labels)
+        right[record["cell"], record["seed"]] = scores
+        (out / f"{name}.scores.json").write_text(
+            json.dumps({key: float(np.mean(value)) for key, value in scores.items()}, indent=1)
+        )
+    print("| cell | seeds | float | less than dense | int8 | less than dense | matrix cycles | cycles |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for cell in CELLS:
+        seeds = [seed for (name, seed) in right if name == cell]
+        if not seeds:
+            continue
+        columns = []
+        for form in ("float", "int8"):
+            mean = np.mean([right[cell, seed][form].mean() for seed in seeds])
+            paired = [seed for seed in seeds if ("dense", seed) in right and cell != "dense"]
+            lost = [right["dense", s][form] - right[cell, s][form] for s in paired]
+            words = ""
+            if lost:
+                together = np.mean(lost, axis=0)
+                words = f"{100 * together.mean():+.2f} ± {100 * together.std(ddof=1) / np.sqrt(len(together)):.2f}"
+            columns += [f"{100 * mean:.2f}", words]
+        figures = right[cell, seeds[0]]
+        columns += [f"{int(figures['matrix']):,}", f"{int(figures['cycles']):,}"]
+        print(f"| {cell} | {len(seeds)} | {' | '.join(columns)} |")
+
+
+def _right(graph: Any, images: Any, labels: Any) -> Any:
+    from npuc.train.data import TrainingData
+    from npuc.train.loop import predictions
+    from npuc.train.network import TrainableNetwork
+
+    scores = predictions(TrainableNetwork(graph), TrainingData((images,), labels)).numpy()
+    return (scores.argmax(1) == labels).astype(float)
+
+
+def _measured(path: Path, images: Any, labels: Any) -> dict[str, Any]:
+    from npuc.calib.sources import open_data
+    from npuc.codegen.compile_model import compile_program
+    from npuc.engine import IntegerEngine
+    from npuc.flow import load_model, quantize_on_data
+    from npuc.profile.report import report_of
+    from npuc.sim import simulate
+    from npuc.target import Target, load_target
+
+    graph = load_model(path)
+    data = load_target(TARGET).to_dict()
+    data["compute"]["sparsity"] = ["2:4", "1:4", "4:8", "4:16"]
+    target = Target.from_dict(data)
+    samples = [{graph.inputs[0].name: image[None]} for image in normalized(_calibration())]
+    quantized = quantize_on_data(graph, open_data(graph, samples), target=target)[0].graph
+    engine = IntegerEngine(quantized)
+    name = quantized.inputs[0].name
+    classes = [int(np.argmax(next(iter(engine.run({name: image[None]}).values())))) for image in images]
+    compiled = compile_program(quantized, target).model
+    total = report_of(compiled, simulate(compiled)).total
+    return {
+        "float": _right(graph, images, labels),
+        "int8": (np.array(classes) == labels).astype(float),
+        "matrix": float(total.matrix),
+        "cycles": float(total.cycles),
+    }
+
+
+def _calibration() -> Any:
+    from PIL import Image
+
+    paths = sorted((SHARED / "data" / "cifar10" / "calib").iterdir())[:64]
+    return np.stack([np.asarray(Image.open(path).convert("RGB")) for path in paths]).transpose(0, 3, 1, 2)
+
+
+def main() -> None:
+    """Parse and run."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    training = commands.add_parser("train")
+    training.add_argument("--cell", choices=CELLS, default="2:4")
+    training.add_argument("--seed", type=int, default=0)
+    training.add_argument("--epochs", type=int, default=12)
+    training.add_argument("--batch", type=int, default=128)
+    training.add_argument("--rate", type=float, default=0.01)
+    training.add_argument("--clip", type=float, default=1.0)
+    training.add_argument("--loss", default="both")
+    training.add_argument("--count", type=int, help="training images, if not all")
+    training.add_argument("--device", default="cpu")
+    training.add_argument("--threads", type=int, default=2)
+    training.add_argument("--data", default=str(SHARED / "data" / "cifar10" / "train"))
+    for command in (training, commands.add_parser("measure")):
+        command.add_argument("--out", default=str(ROOT / "build" / "bench_sparsity"))
+    arguments = parser.parse_args()
+    train_cell(arguments) if arguments.command == "train" else measure(arguments)
+
+
+if __name__ == "__main__":
+    main()
