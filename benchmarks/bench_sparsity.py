@@ -109,7 +109,7 @@ def train_cell(arguments: argparse.Namespace) -> None:
         augment=True, seed=arguments.seed, device=arguments.device,
     )  # fmt: skip
     graph = network_to_quantize(model_path())
-    checkpoint = out / f"{name}.safetensors"
+    checkpoint = out / f"{name}.checkpoint"
     start = time.perf_counter()
 
     def report(epoch: Epoch) -> None:

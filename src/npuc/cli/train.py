@@ -1,4 +1,4 @@
-"""Train networks for the machine: prune channels by its own cycles, and see which channels matter.
+"""Train networks for the machine: prune channels by its own cycles, see which channels matter, and make weights sparse.
 
 Each command is a module of its own, `train_*`. All need the extra npuc[torch].
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import typer
 
-from npuc.cli import train_groups, train_prune, train_sensitivity
+from npuc.cli import train_groups, train_prune, train_sensitivity, train_sparsify
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.command("groups", help=train_groups.__doc__)(train_groups.command)
 app.command("prune", help=train_prune.__doc__)(train_prune.command)
 app.command("sensitivity", help=train_sensitivity.__doc__)(train_sensitivity.command)
+app.command("sparsify", help=train_sparsify.__doc__)(train_sparsify.command)

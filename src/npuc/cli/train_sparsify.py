@@ -1,0 +1,149 @@
+"""Give a float network N:M sparse weights: of every M input channels at most N that are not zero, for machines that skip zeros.
+
+Channels are brought into an order that loses less, the smallest weights of each block are masked, more and more of them, and what
+is left is trained; with --epochs 0 weights are masked and not trained. The network keeps its layer names; quantize and
+compile it for a target that states the pattern in compute.sparsity.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
+from npuc.cli.console import Printer, shorten
+from npuc.cli.training import SampleOptions, TrainingRunOptions
+from npuc.errors import UsageError
+from npuc.words import counted
+
+if TYPE_CHECKING:
+    from npuc.train.sparsity import SparsityResult
+
+
+class TrainSparsifyCommand(CommandOptions):
+    """The command line of `npuc train sparsify`."""
+
+    model: options.Model
+    samples: SampleOptions
+    pattern: Annotated[
+        str,
+        typer.Option(metavar="N:M", help="Values that stay of each block: 2:4, 1:4, 4:8, 4:16 and so on."),
+    ] = "2:4"
+    gradual: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="PART",
+            help="The part of the training over which masks grow; 0: all at once.",
+        ),
+    ] = 0.5
+    permute: Annotated[
+        bool, typer.Option("--permute/--no-permute", help="Order channels so that masks lose less.")
+    ] = True
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LAYER", help="Keep this layer dense; repeat it for several."),
+    ] = None
+    activation_sparsity: Annotated[
+        float,
+        typer.Option(metavar="0|0.5", help="Train with the larger half of each block of activations only."),
+    ] = 0.0
+    activation_block: Annotated[
+        int, typer.Option(metavar="4|8|16", help="Channels of a block of activations.")
+    ] = 4
+    held: Annotated[
+        int,
+        typer.Option(
+            "--validation-count",
+            min=1,
+            help="Samples, the last of --data, that are measured and do not train.",
+        ),
+    ] = 500
+    run: TrainingRunOptions
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.safetensors", help="Written after each epoch; an interrupted run goes on."
+        ),
+    ] = None
+    input_shape: options.InputShapes = None
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE.mlir|.onnx", help="Write the sparse network here."),
+    ] = None
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(TrainSparsifyCommand)
+def command(args: TrainSparsifyCommand) -> None:
+    """Run the command."""
+    from npuc.files import writable
+    from npuc.flow import network_to_quantize
+
+    printer = Printer(args.quiet, args.as_json)
+    if args.output is not None:
+        if args.output.suffix not in (".mlir", ".onnx"):
+            raise UsageError(
+                f"{args.output} is neither .mlir nor .onnx", fix="Give the file one of these endings"
+            )
+        writable(args.output)
+    graph = network_to_quantize(args.model, options.imported_as(args.model, args.input_shape))
+    from npuc.train.sparsity import sparsify
+
+    training = args.run.training()
+    train, held = args.samples.load(graph).split(args.held)
+    result = sparsify(
+        graph,
+        train,
+        held,
+        args.pattern,
+        training,
+        gradual=args.gradual,
+        permute=args.permute,
+        exclude=args.exclude or (),
+        activation_sparsity=args.activation_sparsity,
+        activation_block=args.activation_block,
+        checkpoint=args.checkpoint,
+        report=lambda epoch: printer.say(epoch.line),
+    )
+    if args.output is not None:
+        _write(result, args.output)
+    _tell(printer, args.model, result, args.output)
+    printer.result(
+        {
+            "pattern": str(result.pattern),
+            "layers": {entry.layer: entry.reason or str(result.pattern) for entry in result.weights},
+            "magnitude": result.magnitude,
+            "magnitude_unordered": result.magnitude_unordered,
+            "history": [{"loss": epoch.loss, "validation": epoch.score} for epoch in result.history],
+            "output": str(args.output) if args.output else None,
+        }
+    )
+
+
+def _write(result: SparsityResult, path: Path) -> None:
+    if path.suffix == ".onnx":
+        from npuc.export.onnx.file import export_onnx
+
+        export_onnx(result.graph, path)
+    else:
+        from npuc.ir import save_graph
+
+        save_graph(result.graph, path)
+
+
+def _tell(printer: Printer, model: Path, result: SparsityResult, output: Path | None) -> None:
+    printer.say(
+        f"{model}: {counted(len(result.sparse), 'layer')} with {result.pattern} weights; masks keep {result.magnitude:.1%} of "
+        f"their magnitude ({result.magnitude_unordered:.1%} in the order before)"
+    )
+    for entry in result.weights:
+        if entry.reason:
+            printer.say(f"  dense: {shorten(entry.layer)}, {entry.reason}")
+    if output is not None:
+        printer.say(f"sparse network written to {output}")
