@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from npuc.compat.arguments import VendorParser, keyword
@@ -11,7 +12,14 @@ from npuc.errors import UsageError
 from npuc.evaluate import evaluate
 from npuc.evaluate.report import EvaluationReport
 from npuc.files import existing_file, existing_model
+from npuc.flow import load_model
+from npuc.frontend.sniff import describe_content
+from npuc.ir import shape_of
 
+_CHANNELS = 255
+"""Of a head for the 80 classes of COCO: three anchors, each with a box, a score and the classes."""
+_HEADS = {2: "yolov3_tiny", 3: "yolov5"}
+"""By the number of heads."""
 _DATASETS = {"imagenet": None, "coco": "coco", "voc": "voc"}
 
 
@@ -57,11 +65,24 @@ def main(arguments: list[str]) -> int:
         ["map"] if detects else ["top1", "top5"],
         dataset="coco" if detects else None,
         max_count=options.count or None,
+        postprocess=_decoding(model) if detects else None,
         warn=warn,
     )
     for line in _coco_lines(report) if detects else [_top_line(report)]:
         print(line)
     return 0
+
+
+def _decoding(model: Path) -> str | None:
+    """How raw heads of a detector become boxes, by their number and shapes; None if they are no raw heads."""
+    if describe_content(model).kind == "npu":
+        return None
+    shapes = [shape_of(port.value) for port in load_model(model).outputs]
+    is_head = [(len(shape) == 4 and shape[1] == _CHANNELS) or shape[-1:] == (85,) for shape in shapes]
+    kind = _HEADS.get(len(shapes)) if all(is_head) else None
+    if kind is not None:
+        warn(f"model_eval.py: the {len(shapes)} outputs are decoded as {kind}")
+    return kind
 
 
 def _top_line(report: EvaluationReport) -> str:
@@ -87,9 +108,14 @@ _LINES = (
 """The lines of COCO's own summary, and the figure of `map` that each shows."""
 
 
+def _known(value: float) -> float:
+    """A figure; -1 where there is nothing to measure, as in COCO's own summary."""
+    return -1.0 if math.isnan(value) else value
+
+
 def _coco_lines(report: EvaluationReport) -> list[str]:
     values = {figure.name: figure.models[0].value for figure in report.figures}
     return [
-        f" {title:<18} {short} @[ IoU={overlap:<9} | area={area:>6} | maxDets={most:>3} ] = {values[name]:0.3f}"
+        f" {title:<18} {short} @[ IoU={overlap:<9} | area={area:>6} | maxDets={most:>3} ] = {_known(values[name]):0.3f}"
         for (title, short), overlap, area, most, name in _LINES
     ]
