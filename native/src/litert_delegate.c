@@ -134,10 +134,14 @@ static int read_options(litert_options *options, const char *const *keys, const 
         while (k < OPTION_COUNT && strcmp(keys[i], OPTIONS[k].name)) ++k;
         if (k == OPTION_COUNT) {
             int used = snprintf(error, room, "npuc: there is no option '%.60s'", keys[i]);
+            const char *end = ".";
             for (k = 0; k < OPTION_COUNT && used < (int)room; ++k)
-                if (alike(keys[i], OPTIONS[k].name)) used += snprintf(error + used, room - (size_t)used, "; did you mean '%s'", OPTIONS[k].name);
+                if (alike(keys[i], OPTIONS[k].name)) {
+                    used += snprintf(error + used, room - (size_t)used, "; did you mean '%s'", OPTIONS[k].name);
+                    end = "?";
+                }
             for (k = 0; k < OPTION_COUNT && used < (int)room; ++k)
-                used += snprintf(error + used, room - (size_t)used, "%s%s", k ? ", " : "? The options are ", OPTIONS[k].name);
+                used += snprintf(error + used, room - (size_t)used, "%s%s%s", k ? ", " : end, k ? "" : " The options are ", OPTIONS[k].name);
             return 0;
         }
         char **place = option_of(options, k);
@@ -395,17 +399,17 @@ static int32_t prepare_kernel(lite_context *context, lite_node *node)
 {
     kernel *k = node->state;
     if (!k) {
-        context->report(context, "npuc: there is no memory");
+        context->report(context, "npuc: there is no memory. ");
         return LITE_ERROR;
     }
     char why[400];
     for (int32_t i = 0; !k->error[0] && i < k->inputs + k->outputs; ++i) {
         const npu_tensor *end = i < k->inputs ? npu_input(k->piece, i) : npu_output(k->piece, i - k->inputs);
         if (fits(&context->tensors[k->tensors[i]], end, why, sizeof(why))) continue;
-        context->report(context, "npuc: %s", why);
+        context->report(context, "npuc: %s. ", why);
         return LITE_ERROR;
     }
-    if (k->error[0]) context->report(context, "%s", k->error);
+    if (k->error[0]) context->report(context, "%s. ", k->error);
     return k->error[0] ? LITE_ERROR : LITE_OK;
 }
 
@@ -423,7 +427,7 @@ static int32_t invoke_kernel(lite_context *context, lite_node *node)
         const lite_tensor *t = &context->tensors[k->tensors[i]];
         const npu_tensor *end = i < k->inputs ? npu_input(k->piece, i) : npu_output(k->piece, i - k->inputs);
         if (!t->data || t->bytes != end->size) {
-            context->report(context, "npuc: '%s' has %zu bytes of memory, and the program needs %zu", end->name, t->data ? t->bytes : (size_t)0,
+            context->report(context, "npuc: '%s' has %zu bytes of memory, and the program needs %zu. ", end->name, t->data ? t->bytes : (size_t)0,
                             end->size);
             return LITE_ERROR;
         }
@@ -431,7 +435,7 @@ static int32_t invoke_kernel(lite_context *context, lite_node *node)
     }
     const double begin = k->owner->options.profile ? seconds() : 0;
     if (npu_run(k->piece, (const void *const *)k->pointers, k->pointers + k->inputs)) {
-        context->report(context, "npuc: %s", npu_error());
+        context->report(context, "npuc: %s. ", npu_error());
         return LITE_ERROR;
     }
     if (k->owner->options.profile) {
@@ -595,7 +599,7 @@ static int32_t take_program(lite_context *context, plugin *p, program *whole)
         }
         if (result == TAKEN) atomic_store(&p->fitted, 1);
         if (result == FAILED || (result == OTHER_GRAPH && !atomic_load(&p->fitted))) {
-            context->report(context, "npuc: piece %d of the program: %s", (int)i, why);
+            context->report(context, "npuc: piece %d of the program: %s. ", (int)i, why);
             return LITE_ERROR;
         }
         /* Graphs of loops and branches are asked, too; the program is for the first graph of a model. */
@@ -626,7 +630,7 @@ static int32_t take_custom(lite_context *context, plugin *p)
         void *bytes = aligned_alloc(ALIGNMENT, (size + ALIGNMENT) / ALIGNMENT * ALIGNMENT);
         if (bytes && node->custom) memcpy(bytes, node->custom, size);
         if (!bytes || !node->custom || npu_load_memory(bytes, size, &model)) {
-            context->report(context, "npuc: operator %d: %s", (int)steps->data[i], bytes && node->custom ? npu_error() : "there is no program");
+            context->report(context, "npuc: operator %d: %s. ", (int)steps->data[i], bytes && node->custom ? npu_error() : "there is no program");
             free(bytes);
             status = LITE_ERROR;
             break;
@@ -640,7 +644,7 @@ static int32_t take_custom(lite_context *context, plugin *p)
         int32_t *tensors = malloc((size_t)(inputs + outputs + 1) * sizeof(*tensors));
         lite_ints *alone = malloc(sizeof(*alone) + sizeof(int32_t));
         if (!tensors || !alone || node->inputs->size != inputs || node->outputs->size != outputs) {
-            context->report(context, "npuc: operator %d has %d inputs and %d outputs, its program %d and %d", (int)steps->data[i],
+            context->report(context, "npuc: operator %d has %d inputs and %d outputs, its program %d and %d. ", (int)steps->data[i],
                             (int)node->inputs->size, (int)node->outputs->size, (int)inputs, (int)outputs);
             status = LITE_ERROR;
         } else {
@@ -674,7 +678,7 @@ static int32_t prepare(lite_context *context, lite_delegate *delegate)
     npu_model *model = NULL;
     if (p->options.program) {
         if (npu_load(p->options.program, &model)) {
-            context->report(context, "npuc: %s", npu_error());
+            context->report(context, "npuc: %s. ", npu_error());
             return LITE_ERROR;
         }
     } else {
@@ -684,7 +688,7 @@ static int32_t prepare(lite_context *context, lite_delegate *delegate)
         free(listing.data);
         /* Graphs of loops and branches are asked after the first graph, which `model` is. */
         const int first = !atomic_load(&p->fitted);
-        if (failed && first) context->report(context, "npuc: %s", error.data ? error.data : "there is no memory");
+        if (failed && first) context->report(context, "npuc: %s. ", error.data ? error.data : "there is no memory");
         free(error.data);
         if (failed) return first ? LITE_ERROR : LITE_OK;
         if (!model) {
