@@ -30,7 +30,7 @@ def open_xmodel(path: Path | str) -> CompiledModel | Graph:
     raise FileFormatError(
         f"is no .xmodel of npuc: it {content.words}",
         where=str(path),
-        fix="export_xmodel, vai_q_onnx and vai_c_xir write such files; those of the vendor's compiler cannot be read",
+        fix="export_xmodel and vai_c_xir write such files; those of the vendor's compiler cannot be read",
     )
 
 
