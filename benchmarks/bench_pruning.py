@@ -111,6 +111,7 @@ def prune_cell(arguments: argparse.Namespace) -> None:
         rate=arguments.rate,
         loss="labels" if method == "once-for-all" else arguments.loss,
         augment=True,
+        clip=arguments.clip,
         seed=arguments.seed,
         device=arguments.device,
     )
@@ -320,6 +321,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="train on so many images")
     parser.add_argument("--samples", type=int, default=1000, help="images that candidates are measured on")
     parser.add_argument("--rate", type=float, default=0.02)
+    parser.add_argument("--clip", type=float, default=1.0)
     parser.add_argument("--loss", default="both")
     parser.add_argument(
         "--keep", type=float, default=0.75, help="the share of channels that torch-pruning keeps"
