@@ -122,8 +122,8 @@ def test_a_target_without_a_width_refuses_it_in_words() -> None:
     graph = network()
     with pytest.raises(QuantizationError, match="it has no weights of type i5"):
         quantize_network(graph, RANGES, QuantizationConfig(options={"weight": "i5"}), load_target("edge-4t"))
-    with pytest.raises(QuantizationError, match="cannot be 'i7'"):
-        quantize_network(graph, RANGES, QuantizationConfig(options={"activation": "i7"}))
+    with pytest.raises(QuantizationError, match="cannot be 'i17'"):
+        quantize_network(graph, RANGES, QuantizationConfig(options={"activation": "i17"}))
 
 
 def test_a_target_may_prefer_odd_widths_and_have_no_others() -> None:

@@ -138,7 +138,9 @@ NARROW: tuple[DType, ...] = tuple(
 WEIGHT_INTEGERS = tuple(f"i{bits}" for bits in range(2, 17))
 """Signed integers that weights may be."""
 ACTIVATION_INTEGERS = ("i8", "ui8", *(f"i{bits}" for bits in range(9, 17)))
-"""Integers that activations may be; those of 9 to 15 bits are elements of i16 in memory."""
+"""Integers that activations of a machine may be; those of 9 to 15 bits are elements of i16 in memory."""
+SHORT_ACTIVATIONS = tuple(f"i{bits}" for bits in range(2, 8))
+"""Activations of fewer than 8 bits: to every machine they are i8, of which they use a part."""
 BLOCK_DTYPES = tuple(DType(name, np.dtype(np.uint8), 0, "U8", CODES.index(name)) for name in BLOCK_FORMATS)
 """Types of numbers in packed blocks, which neither NumPy nor ONNX has."""
 MACHINE_TYPES = (
@@ -147,6 +149,7 @@ MACHINE_TYPES = (
 )  # fmt: skip
 """What a machine may compute with: the integer types first."""
 _BY_NAME = {dtype.name: dtype for dtype in (*DTYPES, *NARROW, *BLOCK_DTYPES)}
+_SHORT_ELEMENTS = {name: DType(name, np.dtype(np.int8), 3, "I8") for name in SHORT_ACTIVATIONS}
 _BY_NUMPY = {dtype.numpy: dtype for dtype in DTYPES}
 _BY_ONNX = {dtype.onnx: dtype for dtype in DTYPES}
 
@@ -170,6 +173,24 @@ def dtype_of(key: Any) -> DType:
     if isinstance(key, int):
         return _BY_ONNX[key]
     return _BY_NUMPY[np.dtype(key)]
+
+
+def activation_dtype(dtype: DType) -> DType:
+    """The type of activations that a type of integers is: of fewer than 8 bits, its elements are i8 and not packed.
+
+    >>> activation_dtype(dtype_of("i4")).carrier.name, dtype_of("i4").carrier.name
+    ('i8', 'i4')
+    """
+    return _SHORT_ELEMENTS.get(dtype.name, dtype)
+
+
+def machine_format(activation: str) -> str:
+    """What a target calls the activations of a type, given by any of its names.
+
+    >>> machine_format("i4"), machine_format("i12"), machine_format("ui8")
+    ('i8', 'i12', 'u8')
+    """
+    return "i8" if activation in SHORT_ACTIVATIONS else activation.replace("ui", "u", 1)
 
 
 TYPE_NAMES: dict[int, str] = {dtype.code: dtype.name for dtype in _BY_NAME.values() if dtype.code is not None}

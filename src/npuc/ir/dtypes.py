@@ -73,7 +73,7 @@ class QuantType(ParametrizedAttribute, TypeAttribute):
     @property
     def dtype(self) -> DType:
         """The storage type."""
-        return dtype_of(self.storage)
+        return dtype_of(self)
 
     def verify(self) -> None:
         """The scale is positive and finite, and the zero point can be stored."""
@@ -124,6 +124,7 @@ _TYPES: dict[str, Attribute] = {
 }
 _TYPES |= {dtype.name: IntegerType(dtype.bits) for dtype in dtypes.NARROW}
 _BY_TYPE = {kind: dtypes.dtype_of(name) for name, kind in _TYPES.items()}
+_BY_STORAGE = {kind: dtypes.activation_dtype(dtype) for kind, dtype in _BY_TYPE.items()}
 
 
 def mlir_type(dtype: DType | str) -> Attribute:
@@ -147,7 +148,7 @@ def dtype_of(key: Any) -> DType:
         key, Attribute
     ):  # the first is asked for often, and answered soon
         element = key.element_type if isinstance(key, TensorType | UnrankedTensorType) else key
-        return _BY_TYPE[element.storage if type(element) is QuantType else element]
+        return _BY_STORAGE[element.storage] if type(element) is QuantType else _BY_TYPE[element]
     return dtypes.dtype_of(key)
 
 

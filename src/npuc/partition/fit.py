@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from npuc.arithmetic.dtypes import SHORT
+from npuc.arithmetic.dtypes import SHORT, machine_format
 from npuc.arithmetic.kinds import Kind, Scales
 from npuc.arithmetic.requantization import is_power_of_two
 from npuc.ir import Graph, dtype_of, is_static, npu, result_names, shape_of, top
@@ -353,7 +353,7 @@ def _largest_multiplier(op: Any, graph: Graph) -> int:
 def activation_misfit(kind: QuantType, target: Target) -> Obstacle | None:
     """What a target lacks of activations of a type; None if it has them."""
     formats: Any = target.arithmetic.activations.formats
-    name = kind.dtype.short
+    name = machine_format(kind.dtype.name)
     scales = formats.get(name, ())
     if not scales:
         return Obstacle.of(ObstacleRule.ACTIVATION_TYPE, target=target.name, dtype=name)
@@ -368,7 +368,7 @@ def activation_misfit(kind: QuantType, target: Target) -> Obstacle | None:
 
 def _weights(op: Any, target: Target) -> Obstacle | None:
     array = target.compute.array
-    x, w = dtype_of(op.x.type).short, dtype_of(op.weight.type).short
+    x, w = machine_format(dtype_of(op.x.type).name), dtype_of(op.weight.type).short
     if isinstance(op, npu.BlockLinear):
         x = w = op.format
     formats: Any = target.arithmetic.weights.formats

@@ -29,7 +29,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from npuc.arithmetic.dtypes import ACTIVATION_INTEGERS, WEIGHT_INTEGERS
+from npuc.arithmetic.dtypes import ACTIVATION_INTEGERS, SHORT_ACTIVATIONS, WEIGHT_INTEGERS
 from npuc.arithmetic.kinds import Kind, Rounding, Scales
 from npuc.errors import QuantizationError, UsageError
 from npuc.files import read_short
@@ -47,7 +47,7 @@ from npuc.quant.weight_ranges import WEIGHT_METHODS, parse_weight_method
 Level = str | dict[str, Any]
 _MAX_BYTES = 1 << 20
 _CHOICES: dict[str, Sequence[Any]] = {
-    "activation": (*ACTIVATION_INTEGERS, *FLOATS, *BLOCKS),
+    "activation": (*ACTIVATION_INTEGERS, *SHORT_ACTIVATIONS, *FLOATS, *BLOCKS),
     "activation_scales": (Scales.AFFINE, Scales.SYMMETRIC, Scales.POWER_OF_TWO),
     "weight": (*WEIGHT_INTEGERS, "ui8", *FLOATS, *BLOCKS),
     "weight_scales": (Scales.SYMMETRIC, Scales.POWER_OF_TWO, Scales.AFFINE),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from npuc.arithmetic.dtypes import ACTIVATION_INTEGERS, SHORT, WEIGHT_INTEGERS
+from npuc.arithmetic.dtypes import ACTIVATION_INTEGERS, SHORT, WEIGHT_INTEGERS, machine_format
 from npuc.arithmetic.kinds import Kind, Rounding, Scales
 from npuc.errors import QuantizationError
 from npuc.quant.possible import contradiction
@@ -84,7 +84,7 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
     activations = {SHORT[name].name: kinds for name, kinds in arithmetic.activations.formats.items()}
     weights = {SHORT[name].name: kinds for name, kinds in arithmetic.weights.formats.items()}
     for what, formats, storage, scales in (
-        ("activations", activations, scheme.activation, scheme.activation_scales),
+        ("activations", activations, SHORT[machine_format(scheme.activation)].name, scheme.activation_scales),
         ("weights", weights, scheme.weight, scheme.weight_scales),
     ):
         kinds = formats.get(storage, ())

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.dtypes import SHORT_ACTIVATIONS
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import is_power_of_two, requant_parameters
 from npuc.arrays import Array
@@ -31,6 +32,11 @@ from npuc.quant.parameters import (
 )
 from npuc.quant.scheme import SCHEMES, Scheme
 from npuc.quant.type_assignment import Positions, Ranges, TypeAssignment, is_real
+
+
+def _stored(dtype: DType) -> DType:
+    """The type of a constant's elements: of fewer than 8 bits, files know weights alone."""
+    return dtype.carrier if dtype.name in SHORT_ACTIVATIONS else dtype
 
 
 class IntegerValues(TypeAssignment):
@@ -104,7 +110,7 @@ class IntegerValues(TypeAssignment):
         dtype: DType | None = None,
     ) -> Value:
         """A new constant, under a quantized type if one is given; `dtype` is that of its elements if NumPy has none like it."""
-        dtype = dtype or (None if to is None else to.dtype)
+        dtype = dtype or (None if to is None else _stored(to.dtype))
         op = self.graph.add_weight(name, array if dtype is None else Weight(dtype, array.shape, array))
         if to is not None:
             op = top.WeightOp.of(op.ref, tensor_type(array.shape, to))

@@ -52,6 +52,23 @@ def activation_type(low: float, high: float, scheme: Scheme) -> QuantType:
     return QuantType.of(storage, float(np.float32(max(reach / steps, _SMALLEST))), zero)
 
 
+def range_of(kind: QuantType, scheme: Scheme) -> tuple[float, float]:
+    """The range that a quantized type covers under a scheme: the one that `activation_type` gives this type for.
+
+    >>> scheme = Scheme(activation="i4")
+    >>> activation_type(*range_of(QuantType.of("i4", 0.5, -8), scheme), scheme) == QuantType.of("i4", 0.5, -8)
+    True
+    """
+    least, most = _ends(kind.dtype, scheme.narrow_activations)
+    if scheme.activation_scales is Scales.AFFINE:
+        return (least - kind.zero_point) * kind.scale, (most - kind.zero_point) * kind.scale
+    from_zero = scheme.unsigned_from_zero and least == 0
+    half = most + 1 if from_zero else (most - least) // 2 + 1
+    steps = half if scheme.full_range or scheme.activation_scales is Scales.POWER_OF_TWO else half - 1
+    reach = steps * kind.scale
+    return (0.0 if from_zero else -reach), reach
+
+
 def quantize_weight(
     weight: Array,
     axis: int,

@@ -38,7 +38,7 @@ class Scheme:
     """How a layer's tensors are represented and rescaled."""
 
     activation: str = "i8"
-    """Activations: i8, ui8, i9 to i16, bf16, f16, f32, mx6 or mx9; those that are no integers use nothing below."""
+    """Activations: i8, ui8, i2 to i16, bf16, f16, f32, mx6 or mx9; those that are no integers use nothing below."""
     activation_scales: Scales = Scales.AFFINE
     weight: str = "i8"
     """Weights: i2 to i16, ui8 with affine scales, or the same float type as activations."""

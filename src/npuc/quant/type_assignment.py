@@ -8,11 +8,13 @@ bf16, f16 or f32 that is the type, and there are no ranges.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import isfinite
 from typing import Any, Protocol
 
 import numpy as np
 
+from npuc.arithmetic.dtypes import SHORT_ACTIVATIONS
 from npuc.arrays import Array
 from npuc.errors import QuantizationError
 from npuc.ir import Graph, Value, dtype_of, is_static, shape_of, top, value_name
@@ -135,7 +137,7 @@ class TypeAssignment:
             users = [self._scheme.get(use.operation) for use in value.uses]
             scheme = next((s for s in users if s is not None), None)
             if scheme is not None and dtype_of(value.type).name == "f32":
-                self._types[value] = wishes.get(value) or self._ranged(value, scheme)
+                self._types[value] = wishes.get(value) or self._ranged(value, _of_input(scheme))
         for op in ops:
             scheme = self._scheme[op]
             types = find_types(op)
@@ -265,6 +267,11 @@ def _ends(range_: tuple[float, float] | Calibrated, scheme: Scheme) -> tuple[flo
         return range_.min, range_.max
     positive = scheme.unsigned_from_zero and range_.min >= 0.0
     return (0.0 if positive else -range_.threshold), range_.threshold
+
+
+def _of_input(scheme: Scheme) -> Scheme:
+    """The scheme of an input: it comes from outside as bytes at least, whatever layers compute with."""
+    return replace(scheme, activation="i8") if scheme.activation in SHORT_ACTIVATIONS else scheme
 
 
 def _computes_with_floats(op: TopOp) -> bool:

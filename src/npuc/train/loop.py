@@ -132,9 +132,10 @@ def predictions(module: Any, data: TrainingData, device: Any = None) -> Any:
     was_training = module.training
     module.eval()
     parts = []
+    size = getattr(module, "batch_size", None) or _MEASURED
     with torch.no_grad():
-        for begin in range(0, len(data), _MEASURED):
-            part = [torch.from_numpy(np.ascontiguousarray(x[begin : begin + _MEASURED])) for x in data.inputs]
+        for begin in range(0, len(data), size):
+            part = [torch.from_numpy(np.ascontiguousarray(x[begin : begin + size])) for x in data.inputs]
             parts.append(_first(module(*(x if device is None else x.to(device) for x in part))).cpu())
     module.train(was_training)
     return torch.cat(parts)

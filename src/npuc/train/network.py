@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 from npuc.engine.torch import TopModule
 from npuc.engine.torch.module import TorchStep
-from npuc.ir import Graph, Weight, top
+from npuc.ir import Graph, Weight, shape_of, top
 from npuc.ir.weights import WeightStore
 
 _MOMENTUM = 0.1
@@ -44,6 +44,12 @@ class TrainableNetwork(torch.nn.Module):  # type: ignore[misc]
                 tensor.requires_grad_(True)
         self._live = [_with_batch_statistics(step) for step in self.body.steps]
 
+    @property
+    def batch_size(self) -> int | None:
+        """The only number of samples that it takes at once, if it was imported for more than one."""
+        size = (shape_of(self.graph.inputs[0].value) or (1,))[0]
+        return size if size > 1 else None
+
     def freeze_batch_norms(self) -> None:
         """From now on batch norms use their running statistics in training mode, too."""
         self.batch_norms_frozen = True
@@ -57,15 +63,18 @@ class TrainableNetwork(torch.nn.Module):  # type: ignore[misc]
         outputs = tuple(known[value] for value in ports)
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def to_graph(self) -> Graph:
-        """The network with the weights as they are now."""
+    def weight_store(self) -> WeightStore:
+        """The weights of the network as they are now."""
         weights = {name: self.graph.weights[name] for name in self.graph.weights}
         for ref in self.body.refs.values():
             tensor = self.body.weight(ref)
             if tensor.is_floating_point():
                 weights[ref] = Weight.of(tensor.detach().cpu().numpy().copy())
-        copy = self.graph.copy()
-        return Graph(copy.module, WeightStore(weights))
+        return WeightStore(weights)
+
+    def to_graph(self) -> Graph:
+        """The network with the weights as they are now."""
+        return Graph(self.graph.copy().module, self.weight_store())
 
 
 def _with_batch_statistics(step: TorchStep) -> TorchStep:

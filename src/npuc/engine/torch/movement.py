@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
@@ -12,10 +13,11 @@ from npuc.ir import shape_of, top
 
 
 def _batched(shape: tuple[int, ...], op: Any, x: Any) -> tuple[int, ...]:
-    """A stated shape for more samples than the network was made for: then the first axis is that of the operand."""
+    """A stated shape for more samples than the network was made for: they are along the first axis, also where the operand has
+    them along another (the parts of a joint projection of queries, keys and values)."""
     own = shape_of(op.x)
     more = own and shape and tuple(x.shape) != own and shape[0] == own[0] == 1
-    return (x.shape[0], *shape[1:]) if more else shape
+    return (x.numel() // prod(own), *shape[1:]) if more else shape
 
 
 @handles(top.Reshape)

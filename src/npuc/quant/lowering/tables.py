@@ -31,8 +31,8 @@ def _require_entries(there: int, needed: int) -> None:
 
 def table_codes(x: QuantType, scheme: Scheme, continuous: bool = True) -> Array:
     """The integers that a table of a function of `x` has entries for."""
-    least, most = x.dtype.limits
     eight = x.dtype.itemsize == 1
+    least, most = (x.dtype.carrier if eight else x.dtype).limits
     if eight and scheme.table_entries >= 256:
         return np.arange(least, most + 1)
     if not eight and x.dtype.name != "i16":
@@ -65,7 +65,7 @@ def _table(op: TopOp, context: LoweringContext) -> Value:
         raise NoIntegerForm(f"its operand is {x.dtype.name} and its result {y.dtype.name}")
     function, constants = function_of(op)
     own = scheme.requant is Kind.DOUBLE_ROUNDING and scheme.table_entries >= 256
-    entries = function_table(function, constants, x, y) if own else None
+    entries = function_table(function, constants, _whole(x), y) if own else None
     if entries is None:
         with np.errstate(all="ignore"):
             real = FUNCTIONS[type(op)](op, x.scale * (codes - x.zero_point).astype(np.float64))
@@ -82,6 +82,11 @@ def _table(op: TopOp, context: LoweringContext) -> Value:
         loc=op.location,
     ).y
     return looked_up
+
+
+def _whole(x: QuantType) -> QuantType:
+    """The same scale for all elements that the machine can hold: its tables have an entry for each."""
+    return QuantType.of(x.dtype.carrier, x.scale, x.zero_point)
 
 
 def _stretched(x: QuantType) -> QuantType:

@@ -1,0 +1,270 @@
+"""Quantization-aware training of ResNet-20 (and a ViT) on CIFAR-10, in the integers that are deployed.
+
+    python benchmarks/bench_qat.py train  --cell w4a4 --seed 0 --device cuda    # one cell: a network, a file of results
+    python benchmarks/bench_qat.py measure                                      # val, once, in graph mode; the table
+
+Cells are float (fine-tuned for the same epochs with the same loss), w4a4, w4a8, pow2 (W8A8 with shifts alone), w2a4 and vit_w4a8.
+Everything is chosen on the last 3,000 of the 30,000 training images; `measure` looks at the 1,000 validation images. Differences
+are paired: the same images, the standard error of the mean difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = Path(os.environ.get("NPUC_SHARED", ROOT.parent / "shared"))
+MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+HELD = 3000
+FIRST, LAST = "first", "last"
+
+A4 = {
+    "scheme": {"weight": "i4", "activation": "i4"},
+    # The residual stream has 8 bits: what is multiplied has 4.
+    "types": {"add": {"activation": "i8"}, "avg_pool": {"activation": "i8"}, "reshape": {"activation": "i8"}},
+    "layers": {FIRST: {"weight": "i8"}, LAST: {"weight": "i8", "activation": "i8"}},
+}
+CONFIGS: dict[str, dict[str, Any] | None] = {
+    "float": None,
+    "w4a4": A4,
+    "w4a8": {"scheme": {"weight": "i4"}, "layers": {FIRST: {"weight": "i8"}, LAST: {"weight": "i8"}}},
+    "pow2": {"scheme": "pow2"},
+    "w2a4": {**A4, "scheme": {"weight": "i2", "activation": "i4", "narrow_weights": False}},
+    "vit_w4a8": {"scheme": {"weight": "i4"}, "layers": {FIRST: {"weight": "i8"}, LAST: {"weight": "i8"}}},
+    "vit_float": None,
+}
+
+
+def sheets(folder: Path) -> tuple[Any, Any]:
+    """The training images of the sheets that are there as bytes (N, 3, 32, 32), and their classes."""
+    from PIL import Image
+
+    Image.MAX_IMAGE_PIXELS = None
+    labels = np.array([int(line) for line in (folder / "labels.txt").read_text().split()])
+    images, classes = [], []
+    for number in (1, 2, 3):
+        path = folder / f"batch_{number}.webp"
+        if path.exists():
+            sheet = np.asarray(Image.open(path).convert("RGB")).reshape(100, 32, 100, 32, 3)
+            images.append(sheet.transpose(0, 2, 4, 1, 3).reshape(-1, 3, 32, 32))
+            classes.append(labels[10_000 * (number - 1) : 10_000 * number])
+    return np.concatenate(images), np.concatenate(classes)
+
+
+def prepared(pixels: Any) -> Any:
+    """Normalized images."""
+    scaled = (pixels.astype(np.float32) / 255 - MEAN.astype(np.float32)[:, None, None]) / STD.astype(
+        np.float32
+    )[:, None, None]
+    return np.ascontiguousarray(scaled, np.float32)
+
+
+def training_data(folder: Path, count: int | None = None) -> tuple[Any, Any]:
+    """What is trained on, and the held images that choose."""
+    from npuc.train.data import TrainingData
+
+    pixels, labels = sheets(folder)
+    border = tuple(float(value) for value in -MEAN / STD)
+    whole = TrainingData((prepared(pixels),), labels.astype(np.int64), border)
+    train, held = whole.split(HELD)
+    return (train if count is None else train[:count]), held
+
+
+def model_path(cell: str) -> Path:
+    """The model that a cell starts from."""
+    name = "transformers/cifar10_vit.onnx" if cell.startswith("vit") else "onnx/cifar10_resnet20.onnx"
+    local = Path(os.environ.get("NPUC_MODELS", SHARED / "models")) / name
+    return local if local.exists() else local.parent.parent / Path(name).name
+
+
+def configuration(cell: str, graph: Any, changes: dict[str, Any] | None = None) -> Any:
+    """The configuration of a cell, with the names of this network's first and last layers."""
+    from npuc.quant.config import QuantizationConfig, first_and_last
+
+    plan = CONFIGS[cell]
+    if plan is None:
+        return None
+    plan = {**plan, **(changes or {})}
+    ends = dict(zip((FIRST, LAST), first_and_last(graph), strict=True))
+    kinds = {op.name.removeprefix("top.") for op in graph.ops}
+    types = {kind: level for kind, level in plan.get("types", {}).items() if kind in kinds}
+    layers = {ends.get(name, name): level for name, level in plan.get("layers", {}).items()}
+    if plan["scheme"] == "pow2":
+        layers = {}
+    return QuantizationConfig.model_validate({**plan, "types": types, "layers": layers})
+
+
+def module_of(cell: str, data: Any, changes: dict[str, Any] | None = None) -> tuple[Any, Any]:
+    """The module to train, and the float network that it starts from."""
+    from npuc.flow import network_to_quantize
+    from npuc.train.network import TrainableNetwork
+    from npuc.train.qat.prepare import prepare
+
+    graph = network_to_quantize(model_path(cell))
+    config = configuration(cell, graph, changes)
+    teacher = TrainableNetwork(graph).requires_grad_(False)
+    if config is None:
+        return TrainableNetwork(graph), teacher
+    return prepare(graph, data, target=None, config=config), teacher
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """One cell."""
+    import torch
+
+    from npuc.train.checkpoint import Checkpoint, save_checkpoint
+    from npuc.train.loop import accuracy, decayed, fit
+    from npuc.train.options import TrainingOptions
+
+    torch.set_num_threads(arguments.threads)
+    if arguments.device != "cpu":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = arguments.tf32
+        torch.backends.cudnn.benchmark = True
+    data, held = training_data(Path(arguments.data), arguments.count)
+    changes = json.loads(arguments.changes) if arguments.changes else None
+    module, teacher = module_of(arguments.cell, data, changes)
+    options = TrainingOptions(
+        epochs=arguments.epochs,
+        batch=arguments.batch,
+        optimizer=arguments.optimizer,
+        rate=arguments.rate,
+        weight_decay=arguments.weight_decay,
+        loss=arguments.loss,
+        temperature=arguments.temperature,
+        augment=True,
+        ema=arguments.ema,
+        clip=arguments.clip,
+        seed=arguments.seed,
+        device=arguments.device,
+    )
+    groups = (
+        module.parameter_groups(options.weight_decay)
+        if arguments.cell.split("_")[-1] != "float"
+        else decayed(module, options.weight_decay)
+    )
+    out = Path(arguments.out)
+    out.mkdir(parents=True, exist_ok=True)
+    name = f"{arguments.cell}_{arguments.seed}{arguments.tag}"
+    module.to(arguments.device)
+    start = time.perf_counter()
+    begin = accuracy(module, held, arguments.device)
+    result = fit(
+        module, data, None, options, teacher=teacher, parameters=groups,
+        checkpoint=(out / f"{name}.run.safetensors") if arguments.resume else None,
+        report=lambda epoch: print(name, epoch.line, flush=True),
+    )  # fmt: skip
+    end = accuracy(module, held, arguments.device)
+    record = {
+        "cell": arguments.cell, "seed": arguments.seed, "tag": arguments.tag, "held_before": begin, "held": end,
+        "changes": changes, "options": options.model_dump(), "seconds": time.perf_counter() - start,
+        "losses": [epoch.loss for epoch in result.history],
+    }  # fmt: skip
+    save_checkpoint(out / f"{name}.safetensors", Checkpoint(record, {"module": module.state_dict()}))
+    (out / f"{name}.json").write_text(json.dumps(record))
+    print(f"{name}: held {100 * begin:.2f} -> {100 * end:.2f}", flush=True)
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """All trained cells on the validation images: float by torch, integers by graph mode. One file of results a cell."""
+    import torch
+    from PIL import Image
+
+    from npuc.engine import IntegerEngine
+    from npuc.train.checkpoint import load_checkpoint
+    from npuc.train.data import TrainingData
+    from npuc.train.loop import predictions
+
+    torch.set_num_threads(arguments.threads)
+    folder = SHARED / "data" / "cifar10" / "val"
+    rows = [line.split() for line in (folder / "val.txt").read_text().splitlines() if line.strip()]
+    pixels = np.stack(
+        [np.asarray(Image.open(folder / name).convert("RGB")).transpose(2, 0, 1) for name, _ in rows]
+    )
+    x, labels = prepared(pixels), np.array([int(label) for _, label in rows])
+    data, _ = training_data(Path(arguments.data))
+    for path in sorted(Path(arguments.out).glob("*.safetensors")):
+        done = path.with_suffix(".val.json")
+        if done.exists() or path.name.endswith(".run.safetensors"):
+            continue
+        saved = load_checkpoint(path)
+        module, _ = module_of(saved.state["cell"], data, saved.state.get("changes"))
+        module.load_state_dict(saved.tensors["module"])
+        module.eval()
+        if saved.state["cell"].endswith("float"):
+            best = predictions(module, TrainingData((x,))).argmax(1).numpy()
+        else:
+            graph = module.export()
+            engine = IntegerEngine(graph, threads=arguments.threads)
+            output, port = graph.outputs[0].name, graph.inputs[0].name
+            size = module.batch_size or 1
+            rows = [engine.run({port: x[at : at + size]})[output] for at in range(0, len(x), size)]
+            best = np.concatenate(rows).argmax(1)
+        right = (best == labels).astype(int).tolist()
+        done.write_text(json.dumps({**saved.state, "right": right}))
+        print(f"{path.stem}: {100 * np.mean(right):.2f}", flush=True)
+    table(Path(arguments.out))
+
+
+def table(folder: Path) -> None:
+    """Mean accuracy of the seeds, the paired difference from float, and its standard error."""
+    cells: dict[str, dict[int, Any]] = {}
+    for path in sorted(folder.glob("*.val.json")):
+        record = json.loads(path.read_text())
+        cells.setdefault(record["cell"] + record.get("tag", ""), {})[record["seed"]] = np.array(
+            record["right"], float
+        )
+    print(f"{'cell':16} {'seeds':>5} {'val top-1':>9} {'minus float':>12} {'s.e.':>6}")
+    for cell, by_seed in cells.items():
+        base = cells.get("vit_float" if cell.startswith("vit") else "float", {})
+        mean = 100 * np.mean([right.mean() for right in by_seed.values()])
+        # The paired difference of an image is its mean over the seeds.
+        both = [by_seed[seed] - base[seed] for seed in by_seed if seed in base]
+        if both and cell not in ("float", "vit_float"):
+            paired = 100 * np.mean(both, axis=0)
+            error = paired.std(ddof=1) / np.sqrt(paired.size)
+            print(f"{cell:16} {len(by_seed):5d} {mean:9.2f} {paired.mean():+12.2f} {error:6.2f}")
+        else:
+            print(f"{cell:16} {len(by_seed):5d} {mean:9.2f}")
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=["train", "measure", "table"])
+    parser.add_argument("--cell", choices=list(CONFIGS), default="w4a4")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tag", default="")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--data", default=str(SHARED / "data" / "cifar10" / "train"))
+    parser.add_argument("--out", default=str(ROOT / "build" / "bench_qat"))
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--optimizer", default="sgd")
+    parser.add_argument("--rate", type=float, default=0.01)
+    parser.add_argument("--weight-decay", type=float, default=1e-4)
+    parser.add_argument("--loss", default="both")
+    parser.add_argument("--temperature", type=float, default=2.0)
+    parser.add_argument("--ema", type=float, default=0.0)
+    parser.add_argument("--clip", type=float, default=1.0)
+    parser.add_argument("--tf32", action="store_true")
+    parser.add_argument("--changes", help="JSON: fields of the cell's configuration that differ")
+    parser.add_argument(
+        "--resume", action="store_true", help="write a checkpoint after each epoch, and go on from it"
+    )
+    arguments = parser.parse_args()
+    {"train": train, "measure": measure, "table": lambda a: table(Path(a.out))}[arguments.what](arguments)
+
+
+if __name__ == "__main__":
+    main()

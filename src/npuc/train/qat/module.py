@@ -1,0 +1,227 @@
+"""The module of quantization-aware training.
+
+In training mode it is the float network with fake quantization where the integer network rounds: its values are those of the
+integers up to float rounding, and gradients pass (`quantizers`). In eval mode it **is** the integer network: `export` builds it
+with npuc's own quantizer from the parameters as they are, and `exact` computes its integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from npuc.arithmetic.kinds import Scales
+from npuc.ir import Graph, Value, shape_of
+from npuc.ir.dtypes import QuantType
+from npuc.quant.adaquant.lowering import LearnedLayer, lower_learned
+from npuc.quant.layer_schemes import LayerSchemes
+from npuc.quant.layers import IntegerLayer
+from npuc.quant.parameters import output_limits, range_of
+from npuc.quant.scheme import Scheme
+from npuc.train.network import TrainableNetwork
+from npuc.train.qat.exact import ExactNetwork
+from npuc.train.qat.options import QatOptions
+from npuc.train.qat.quantizers import LearnedScale, fake_quantize, rounded
+
+
+@dataclass(frozen=True)
+class RangedTensor:
+    """A range of the integer network that is learned: the tensors that have its type."""
+
+    name: str
+    """The tensor whose range it is."""
+    values: tuple[Value, ...]
+    kind: QuantType
+    """The type at the begin."""
+    scheme: Scheme
+    learns: bool
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the largest integer."""
+        return output_limits(self.kind, narrow=self.scheme.narrow_activations)
+
+
+@dataclass(frozen=True)
+class QatPlan:
+    """What does not change while a network is trained; copies of a module share it."""
+
+    source: Graph
+    """The float network in canonical form."""
+    scheme_of: LayerSchemes
+    ranges: Mapping[str, Any]
+    """The calibrated ranges of all tensors."""
+    layers: tuple[IntegerLayer, ...]
+    tensors: tuple[RangedTensor, ...]
+    fixed: Mapping[Value, QuantType] = field(default_factory=dict)
+    """The types of tensors that no range determines."""
+
+    def __deepcopy__(self, memo: Any) -> QatPlan:
+        """Plans are values."""
+        return self
+
+
+class QatModule(torch.nn.Module):  # type: ignore[misc]
+    """A network that is trained as it will run; see the module's docstring."""
+
+    def __init__(self, plan: QatPlan, options: QatOptions) -> None:
+        super().__init__()
+        self.plan, self.options = plan, options
+        self.network = TrainableNetwork(plan.source)
+        self.weight_scales = torch.nn.ModuleList(
+            LearnedScale(
+                np.asarray(layer.scale),
+                layer.weight.size // max(layer.scale.size, 1),
+                layer.highest,
+                power=layer.scheme.weight_scales is Scales.POWER_OF_TWO,
+                learns=options.learn_scales,
+            )
+            for layer in plan.layers
+        )
+        self.activation_scales = torch.nn.ModuleList(
+            LearnedScale(
+                tensor.kind.scale,
+                int(np.prod(shape_of(tensor.values[0])[1:])),
+                max(tensor.limits[1] - tensor.kind.zero_point, tensor.kind.zero_point - tensor.limits[0]),
+                power=tensor.scheme.activation_scales is Scales.POWER_OF_TWO,
+                learns=tensor.learns and options.learn_scales,
+            )
+            for tensor in plan.tensors
+        )
+        self._scale_of = {value: i for i, tensor in enumerate(plan.tensors) for value in tensor.values}
+        self._exact: tuple[Any, ExactNetwork] | None = None
+        self._together: bool | None = None
+
+    @property
+    def batch_size(self) -> int | None:
+        """The only number of samples that it takes at once, if the network was imported for more than one."""
+        return self.network.batch_size
+
+    # Training mode
+
+    def forward(self, *inputs: Any) -> Any:
+        """The output, or a tuple of the outputs in order: fake-quantized in training mode, the deployed integers in eval mode."""
+        return self._trained(inputs) if self.training else self._deployed(inputs)
+
+    def _trained(self, inputs: tuple[Any, ...]) -> Any:
+        body, ports = self.network.body, [port.value for port in self.plan.source.outputs]
+        scales = [scale() for scale in self.activation_scales]
+
+        def after(value: Value, tensor: Any) -> Any:
+            return self._quantized(value, tensor, scales)
+
+        values = {
+            port.value: after(port.value, x) for port, x in zip(self.plan.source.inputs, inputs, strict=True)
+        }
+        known = body.run(body.steps, values, ports, weights=self._weights(scales), after=after)
+        outputs = tuple(known[value] for value in ports)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _quantized(self, value: Value, tensor: Any, scales: list[Any]) -> Any:
+        index = self._scale_of.get(value)
+        if index is not None:
+            place = self.plan.tensors[index]
+            return fake_quantize(tensor, scales[index].to(tensor.dtype), place.kind.zero_point, *place.limits)
+        kind = self.plan.fixed.get(value)
+        if kind is None:
+            return tensor
+        scale = torch.as_tensor(kind.scale, dtype=tensor.dtype, device=tensor.device)
+        return fake_quantize(tensor, scale, kind.zero_point, *kind.dtype.limits)
+
+    def _weights(self, activation_scales: list[Any]) -> dict[str, Any]:
+        """The weights and biases of the layers as the integer network has them."""
+        refs, weights = self.network.body.refs, {}
+        for layer, learned in zip(self.plan.layers, self.weight_scales, strict=True):
+            op = layer.float_op
+            scale, ref = learned(), refs[op.operands[1]]
+            weight = self.network.body.weight(ref)
+            if self.options.weight_noise:
+                # Some weights see the error of a random rounding instead of that of the nearest (Quant-Noise).
+                noisy = torch.rand_like(weight) < self.options.weight_noise
+                weight = torch.where(noisy, weight + (torch.rand_like(weight) - 0.5) * scale.detach(), weight)
+            weights[ref] = fake_quantize(weight, scale, 0, layer.lowest, layer.highest)
+            if op.bias is not None:
+                bias = self.network.body.weight(refs[op.bias])
+                index = self._scale_of.get(op.operands[0])
+                step = layer.x.scale if index is None else activation_scales[index].detach()
+                unit = scale.detach().reshape(-1) * step
+                weights[refs[op.bias]] = rounded(bias / unit) * unit
+        return weights
+
+    # Eval mode
+
+    def _deployed(self, inputs: tuple[Any, ...]) -> Any:
+        state = tuple((p._version, p.data_ptr(), str(p.device)) for p in self.parameters())
+        if self._exact is None or self._exact[0] != state:
+            network = ExactNetwork(self.export(), inputs[0].device).eval()
+            # Not a submodule: its buffers are no state of this one.
+            object.__setattr__(self, "_exact", (state, network))
+        assert self._exact is not None
+        with torch.no_grad():
+            outputs, self._together = self._exact[1].outputs(
+                [x.to(torch.float32) if x.is_floating_point() else x for x in inputs], self._together
+            )
+        return outputs
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The module without the integer network that eval mode keeps."""
+        return {**self.__dict__, "_exact": None}
+
+    # What it becomes
+
+    def export(self) -> Graph:
+        """The integer network with the parameters as they are: `npuc.flow.compile_network` makes a program of it."""
+        weights = self.network.weight_store()
+        source = Graph(self.plan.source.module, weights)
+        learned = {}
+        for layer, scale in zip(self.plan.layers, self.weight_scales, strict=True):
+            op = layer.float_op
+            bias = None if op.bias is None else source.constant(op.bias)
+            real = source.constant(op.operands[1])
+            assert real is not None
+            learned[op] = LearnedLayer(
+                real.astype(np.float64),
+                _array(scale()).reshape(-1),
+                None if bias is None else bias.astype(np.float64),
+            )
+        quantized = lower_learned(source, self.ranges(), self.plan.scheme_of, learned)
+        quantized.verify()
+        return quantized
+
+    def ranges(self) -> dict[str, Any]:
+        """The ranges of all tensors as they are now, by name."""
+        ranges = dict(self.plan.ranges)
+        for tensor, scale in zip(self.plan.tensors, self.activation_scales, strict=True):
+            now = float(np.float32(float(scale().detach())))
+            kind = QuantType.of(tensor.kind.dtype, now, tensor.kind.zero_point)
+            ranges[tensor.name] = range_of(kind, tensor.scheme)
+        return ranges
+
+    def to_float(self) -> Graph:
+        """The float network with the trained weights."""
+        return self.network.to_graph()
+
+    def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+        """Groups for an optimizer: weights decay; biases and scales do not."""
+        scales = {id(p) for part in (self.weight_scales, self.activation_scales) for p in part.parameters()}
+        learned = [p for p in self.parameters() if p.requires_grad]
+        return [
+            {
+                "params": [p for p in learned if id(p) not in scales and p.dim() > 1],
+                "weight_decay": weight_decay,
+            },
+            {"params": [p for p in learned if id(p) not in scales and p.dim() <= 1], "weight_decay": 0.0},
+            {
+                "params": [p for p in learned if id(p) in scales],
+                "weight_decay": 0.0,
+                "lr_factor": self.options.scale_rate,
+            },
+        ]
+
+
+def _array(tensor: Any) -> Any:
+    return tensor.detach().cpu().numpy().astype(np.float64)
