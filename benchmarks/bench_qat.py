@@ -183,12 +183,15 @@ def measure(arguments: argparse.Namespace) -> None:
 
     torch.set_num_threads(arguments.threads)
     folder = SHARED / "data" / "cifar10" / "val"
-    rows = [line.split() for line in (folder / "val.txt").read_text().splitlines() if line.strip()]
+    rows = [line.split() for line in (folder.parent / "val.txt").read_text().splitlines() if line.strip()]
     pixels = np.stack(
-        [np.asarray(Image.open(folder / name).convert("RGB")).transpose(2, 0, 1) for name, _ in rows]
+        [
+            np.asarray(Image.open(folder / Path(name).name).convert("RGB")).transpose(2, 0, 1)
+            for name, _ in rows
+        ]
     )
     x, labels = prepared(pixels), np.array([int(label) for _, label in rows])
-    data, _ = training_data(Path(arguments.data))
+    data, _ = training_data(Path(arguments.data), 256)
     for path in sorted(Path(arguments.out).glob("*.safetensors")):
         done = path.with_suffix(".val.json")
         if done.exists() or path.name.endswith(".run.safetensors"):

@@ -1,7 +1,8 @@
 """The exact arithmetic on torch tensors.
 
 Integers are int64. Sums of products are computed in float64, which holds every integer below 2^53, and no accumulator has more
-than 48 bits: they are exact in any order, on any device.
+than 48 bits: they are exact in any order. Algorithms that compute more than sums of products (Winograd, FFT) come close, and what
+they give is rounded to the integer that it stands for.
 """
 
 from __future__ import annotations
@@ -100,11 +101,11 @@ class TorchAlgebra(Algebra):
         centred = self.pad(centred, [0, 0, *window.pads[:rank]], [0, 0, *window.pads[rank:]], 0)
         kernel = self._hold(_narrowed(weight)).to(torch.float64)
         sums = _CONVOLUTIONS[rank](centred, kernel, None, window.strides, 0, window.dilations, window.group)
-        return sums.to(torch.int64)
+        return torch.round(sums).to(torch.int64)
 
     def matmul(self, a: Integers, b: Integers) -> T:
         """In float64, which is exact."""
-        return torch.matmul(self._centred(a), self._centred(b)).to(torch.int64)
+        return torch.round(torch.matmul(self._centred(a), self._centred(b))).to(torch.int64)
 
     def _centred(self, x: Integers) -> T:
         if isinstance(x.tensor, np.ndarray):

@@ -1,0 +1,113 @@
+"""Train a network on the integers that the target will compute: weights and scales are learned (quantization-aware training).
+
+The result is an integer network, ready for 'npuc compile'. A run that was interrupted goes on where it was, if --checkpoint
+names the same file again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
+from npuc.cli.console import Printer, json_text
+from npuc.cli.training import SampleOptions, TrainingRunOptions
+
+
+class TrainQatCommand(CommandOptions):
+    """The command line of `npuc train qat`."""
+
+    model: options.Model
+    samples: SampleOptions
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="OUT.mlir", help="The integer network to write.")
+    ]
+    validation: Annotated[
+        int,
+        typer.Option(min=0, help="The number of samples, the last ones of the data, that only measure."),
+    ] = 0
+    target: options.Target = "edge-4t"
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.yaml", help="A quantization configuration: schemes and widths by layer."),
+    ] = None
+    run: TrainingRunOptions
+    patience: Annotated[
+        int, typer.Option(min=0, help="Stop after so many epochs that bring nothing better; 0 runs them all.")
+    ] = 0
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.safetensors",
+            help="Written after every epoch; if it is there, the run goes on from it.",
+        ),
+    ] = None
+    log_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write event files of TensorBoard, if it is installed.")
+    ] = None
+    input_shape: options.InputShapes = None
+    weights: options.Weights = None
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(TrainQatCommand)
+def command(args: TrainQatCommand) -> None:
+    """Run the command."""
+    from npuc.extras import require_torch
+    from npuc.files import writable
+    from npuc.flow import network_to_quantize, save_graph
+
+    printer = Printer(args.quiet, args.as_json)
+    options.result(args.output, ".mlir")
+    if args.checkpoint is not None:
+        writable(args.checkpoint)
+    chosen = args.run.training()
+    best = {"patience": args.patience, "keep": "best"} if args.patience else {}
+    chosen = chosen.model_copy(update={"clip": 1.0, **best})
+    require_torch("training needs PyTorch, which is not installed")
+    from npuc.train.loop import accuracy, device_of, fit
+    from npuc.train.network import TrainableNetwork
+    from npuc.train.qat.prepare import prepare
+
+    device = device_of(chosen.device)
+    graph = network_to_quantize(args.model, options.imported_as(args.model, args.input_shape, args.weights))
+    options.tell_import(printer, graph)
+    data = args.samples.load(graph)
+    train, held = data.split(args.validation) if args.validation else (data, None)
+    qat = prepare(graph, train, target=args.target, config=args.config)
+    teacher = None if chosen.loss == "labels" else TrainableNetwork(qat.plan.source).requires_grad_(False)
+    measured = held is not None and held.labels is not None
+    before = accuracy(qat, held) if measured else None
+    result = fit(
+        qat,
+        train,
+        held,
+        chosen,
+        teacher=teacher,
+        parameters=qat.parameter_groups(chosen.weight_decay),
+        checkpoint=args.checkpoint,
+        log_dir=args.log_dir,
+        report=lambda epoch: printer.say(epoch.line),
+    )
+    after = accuracy(qat, held, device) if measured else None
+    save_graph(qat.export(), args.output)
+    if before is not None and after is not None:
+        printer.say(
+            f"integers on the validation samples: {100 * before:.2f} % before, {100 * after:.2f} % after"
+        )
+    printer.say(f"written to {args.output}")
+    if args.as_json:
+        record = {
+            "model": str(args.model),
+            "output": str(args.output),
+            "before": before,
+            "after": after,
+            "resumed": result.resumed,
+            "stopped_early": result.stopped_early,
+            "epochs": [{"loss": e.loss, "validation": e.score, "rate": e.rate} for e in result.history],
+        }
+        print(json_text(record))
