@@ -179,9 +179,12 @@ def measure(arguments: argparse.Namespace) -> None:
     from npuc.train.pruning.budget import CycleCost, MacCost
 
     folder = SHARED / "data" / "cifar10" / "val"
-    rows = [line.split() for line in (folder / "val.txt").read_text().splitlines() if line.strip()]
+    rows = [line.split() for line in (folder.parent / "val.txt").read_text().splitlines() if line.strip()]
     pixels = np.stack(
-        [np.asarray(Image.open(folder / name).convert("RGB")).transpose(2, 0, 1) for name, _ in rows]
+        [
+            np.asarray(Image.open(folder / Path(name).name).convert("RGB")).transpose(2, 0, 1)
+            for name, _ in rows
+        ]
     )
     x, labels = normalized(pixels), np.array([int(label) for _, label in rows])
     out = Path(arguments.out)
