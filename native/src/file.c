@@ -427,7 +427,7 @@ static const char *check_sparse(const uint8_t *record)
     return npuc_sparse_fault(&conv);
 }
 
-/* A custom instruction whose operands are in segments; a size of 0 means that one is not there. */
+/* A custom instruction whose operands are in segments; a size of 0 means that one is not there, which x and y always are. */
 static const char *check_far_operands(const npuc_file *f, const uint8_t *record)
 {
     npuc_i_custom_global r;
@@ -439,6 +439,7 @@ static const char *check_far_operands(const npuc_file *f, const uint8_t *record)
                     {r.b, r.b_bytes, r.b_segment, 0},
                     {r.y, r.y_bytes, r.y_segment, 1},
                     {r.workspace, r.workspace_bytes, r.workspace_segment, 1}};
+    if (!r.x_bytes || !r.y_bytes) return "an instruction has an operand without bytes";
     for (size_t i = 0; i < sizeof operands / sizeof operands[0]; i++) {
         uint64_t whole;
         if (!operands[i].bytes) continue;

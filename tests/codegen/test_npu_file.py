@@ -509,6 +509,8 @@ def test_strides_that_wrap_around_are_refused_by_both(driver: Path, stride: int,
         ({"x": 1 << 63}, "leaves its segment"),
         ({"y_bytes": (1 << 64) - 8}, "leaves its segment"),
         ({"b_segment": 9}, ""),  # there is no b
+        ({"x_bytes": 0}, "has an operand without bytes"),
+        ({"y_bytes": 0, "y_segment": 9}, "has an operand without bytes"),
         ({"b_bytes": 8, "b_segment": 9}, "names a segment that does not exist"),
         ({"y_segment": 0}, "stores among the weights"),
         ({"workspace_bytes": 8}, "stores among the weights"),

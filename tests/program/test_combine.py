@@ -19,11 +19,16 @@ from support.programs.files import as_bytes, random_model
 
 
 def loaded_bytes(model: CompiledModel) -> list[bytes]:
-    """What each load of weights brings to local memory, in the order of the streams."""
-    load = BY_NAME["load"]
+    """What loads and kernels in global memory read of the weights, in the order of the streams."""
+    load, kernel = BY_NAME["load"], BY_NAME["custom_global"]
     pieces = []
     for part in model.subgraphs:
         for stream in part.streams if isinstance(part, NpuSubgraph) else ():
+            for record in stream[stream[:, 0] == kernel.opcode].view(kernel.dtype)[:, 0]:
+                for name in ("x", "b"):
+                    start, size = int(record[name]), int(record[f"{name}_bytes"])
+                    if record[f"{name}_segment"] == 0:
+                        pieces.append(model.weights[start : start + size].tobytes())
             for row in stream[stream[:, 0] == load.opcode]:
                 record = row.view(load.dtype)[0]
                 if record["segment"] == 0:

@@ -208,7 +208,8 @@ def _sizes_of_segments(segment: Array, around: Surroundings, places: Array) -> A
 
 
 def _check_far_operands(records: Array, around: Surroundings, places: Array) -> None:
-    """Operands in segments; a size of 0 means that one is not there."""
+    """Operands in segments; a size of 0 means that one is not there, which x and y always are."""
+    _refuse((records["x_bytes"] == 0) | (records["y_bytes"] == 0), "has an operand without bytes", places)
     for name, write in (("x", False), ("b", False), ("y", True), ("workspace", True)):
         there = np.flatnonzero(records[f"{name}_bytes"])
         at, size, segment = (records[field][there] for field in (name, f"{name}_bytes", f"{name}_segment"))

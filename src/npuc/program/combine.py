@@ -1,8 +1,9 @@
 """Several compiled models as the entries of one program, with the weights that they have in common stored once.
 
-Loads name bytes of segment 0, so weights can lie elsewhere if the loads say so. The weights of a model are cut into blocks,
-each the bytes that loads reach together; a block whose bytes the program has already, at an address with the same remainder
-of a DRAM burst, is shared, and all others are put behind. The first model keeps its weights as they are:
+Loads, and kernels that work in global memory, name bytes of segment 0, so weights can lie elsewhere if those say so. The weights
+of a model are cut into blocks, each the bytes that they reach together; a block whose bytes the program has already, at an
+address with the same remainder of a DRAM burst, is shared, and all others are put behind. The first model keeps its weights as
+they are:
 
     first    | conv1 | conv2 | head |
     second   | conv1 | conv2 | other |      conv1 and conv2 are found in the first
@@ -23,7 +24,9 @@ from npuc.program.layout import ALIGNMENT, MOST_ENTRIES
 from npuc.program.model import CompiledModel, NpuSubgraph, Segment, Tensor
 from npuc.program.transfers import reach
 
-_LOAD = BY_NAME["load"]
+_LOAD, _KERNEL = BY_NAME["load"], BY_NAME["custom_global"]
+_OPERANDS = ("x", "b")
+"""What a kernel reads."""
 _TRIED = 16
 """Rows of a block that are looked up, and places that are compared for the rarest of them."""
 
@@ -95,6 +98,14 @@ def _address(models: Mapping[str, CompiledModel]) -> int:
     return next(iter(stated.values()), 0)
 
 
+def _weight_operands(stream: Array, name: str) -> Array:
+    """Which instructions of a stream are kernels that have an operand of this name among the weights."""
+    kernels: Array = np.flatnonzero(stream[:, 0] == _KERNEL.opcode)
+    records = stream[kernels].view(_KERNEL.dtype)[:, 0]
+    of_weights: Array = kernels[(records[f"{name}_segment"] == 0) & (records[f"{name}_bytes"] != 0)]
+    return of_weights
+
+
 def _weight_loads(stream: Array) -> Array:
     """Which instructions of a stream load weights."""
     loads: Array = np.flatnonzero(stream[:, 0] == _LOAD.opcode)
@@ -110,6 +121,10 @@ def blocks_of(model: CompiledModel) -> tuple[Array, Array]:
         low, high = reach(stream[_weight_loads(stream)].view(_LOAD.dtype)[:, 0])
         firsts.append(low)
         lasts.append(high)
+        for name in _OPERANDS:
+            records = stream[_weight_operands(stream, name)].view(_KERNEL.dtype)[:, 0]
+            firsts.append(records[name].astype(np.int64))
+            lasts.append((records[name] + records[f"{name}_bytes"]).astype(np.int64))
     low, high = np.concatenate(firsts), np.concatenate(lasts)
     order = np.argsort(low, kind="stable")
     low, high = low[order], np.maximum.accumulate(high[order])
@@ -227,6 +242,12 @@ def _moved(model: CompiledModel, starts: Array, places: Array) -> CompiledModel:
         records = moved[loads].view(_LOAD.dtype)[:, 0]
         records["offset"] = (records["offset"].astype(np.int64) + shift(reach(records)[0])).astype(np.uint64)
         moved[loads] = records.view(np.uint8).reshape(-1, RECORD)
+        for name in _OPERANDS:
+            kernels = _weight_operands(moved, name)
+            records = moved[kernels].view(_KERNEL.dtype)[:, 0]
+            start = records[name].astype(np.int64)
+            records[name] = (start + shift(start)).astype(np.uint64)
+            moved[kernels] = records.view(np.uint8).reshape(-1, RECORD)
         return moved
 
     return replace(

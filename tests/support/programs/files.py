@@ -91,8 +91,12 @@ def _random(instruction: Instruction, rng: np.random.Generator, local: int, shar
             value = rng.integers(0, checks.CHOICES[field.name])
         elif field.name == "bytes" and field.type == "u1":
             value = rng.choice(checks.WIDTHS)
+        elif field.name in ("x_segment", "b_segment"):
+            value = rng.integers(0, 2)  # the weights or the workspace, which are large enough
         elif field.name.endswith("_segment"):
-            value = 1  # the workspace, which is large enough
+            value = 1
+        elif field.name in ("x_bytes", "y_bytes"):
+            value = rng.integers(1, 100)
         else:
             value = rng.integers(0, 100, field.count if field.count > 1 else None)
         record[field.name] = value
