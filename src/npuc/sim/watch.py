@@ -14,8 +14,9 @@ from npuc.sim import calls
 from npuc.sim.functional import Simulator
 
 _ENGINE = BY_NAME["barrier"].opcode
-_INTO_DRAM = [BY_NAME[name].opcode for name in ("store", "custom_global")]
 """Opcodes above it are those of engines."""
+_INTO_DRAM = [BY_NAME[name].opcode for name in ("store", "custom_global")]
+"""Opcodes of what writes results to DRAM."""
 
 
 @dataclass(frozen=True)
