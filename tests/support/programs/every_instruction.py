@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.dtypes import pack_integers
+from npuc.arithmetic.piecewise import DIRECTORY, SEGMENT
 from npuc.program.custom_kernels import KERNELS, KernelCall, register
-from npuc.program.isa import INSTRUCTIONS
+from npuc.program.isa import DTYPES, INSTRUCTIONS, SPARSE
 from support.programs.instructions import Draft, machine
 
 KERNEL = "test.hostile"
@@ -52,10 +54,22 @@ def _quantized_lstm_constants(rng: np.random.Generator) -> np.ndarray[Any, Any]:
     return np.concatenate([part.view(np.uint8) for part in parts])
 
 
+def _sparse_weights(rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Those of 8 outputs, 4 inputs and 3 x 3 taps of which 2:4 are kept, the first two of each block."""
+    values = rng.integers(-128, 128, (8, 2, 9)).astype(np.int8)
+    positions = np.broadcast_to(np.arange(2)[:, None], values.shape)
+    return np.concatenate([values.view(np.uint8).reshape(-1), pack_integers(positions, 2)])
+
+
+def _piecewise_table() -> np.ndarray[Any, Any]:
+    """One polynomial for all numbers: y = x."""
+    return np.concatenate([np.zeros(DIRECTORY // 8), np.eye(SEGMENT)[2]])
+
+
 def everything() -> Draft:
-    """A program that has every instruction but the barrier, on small operands."""
+    """A program that has every instruction but the barrier, on small operands, and the forms of some that have other operands."""
     rng = np.random.default_rng(0)
-    d = Draft(machine(f"{LOCAL}B", banks=4))
+    d = Draft(machine(f"{LOCAL}B", banks=4, compute__sparsity=["2:4"]))
     x = d.put(rng.integers(-128, 128, 256).astype(np.int8))
     w = d.put(rng.integers(-128, 128, 288).astype(np.int8), constant=True)
     ints = np.concatenate([np.arange(64) % 4, [1 << 30] * 8, [40] * 8]).astype(np.int32)
@@ -148,4 +162,16 @@ def everything() -> Draft:
         if any(field.far for field in instruction.fields):
             d.load(1, 0, fields["y"], 64)
         d.fetch(fields["y"], (64,), np.int8)
+    sparse = {
+        "flags": SPARSE,
+        "sparse_n": 2,
+        "sparse_m": 4,
+        "weight": d.put(_sparse_weights(rng), constant=True),
+    }
+    d.emit("conv", **more["conv"] | sparse | {"x": x, "y": d.room(512)})
+    reals = d.put(rng.normal(size=64).astype(np.float32))
+    types = {"x_dtype": DTYPES.index("f32"), "y_dtype": DTYPES.index("f32")}
+    pieces = {"table": d.put(_piecewise_table(), constant=True), "pieces": 1}
+    d.emit("table", x=reals, outer=4, channels=1, inner=16, y=reals, **types, **pieces)
+    d.fetch(reals, (64,), np.float32)
     return d
