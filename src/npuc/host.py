@@ -73,6 +73,7 @@ class TensorConversion:
             and (value.dtype, to.dtype) == self._kinds
             and value.shape == to.shape
             and value.flags.c_contiguous
+            and value.flags.aligned
             and to.flags.carray
         ):
             self._direct(value, to)

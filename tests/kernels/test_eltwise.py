@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from npuc.arithmetic.requantization import AddScaling, add_parameters
 from npuc.kernels import eltwise
 from npuc.kernels.requant import Requant
+from npuc.kernels.tape import contiguous
 from support.kernel_strategies import (
     EXACT,
     KINDS,
@@ -249,3 +250,11 @@ def test_what_cannot_be_added_is_refused_in_words(change: dict[str, Any], words:
     }
     with pytest.raises(ValueError, match=words):
         eltwise.add(**arguments | change)
+
+
+def test_an_array_that_begins_between_two_elements_is_copied() -> None:
+    """The core is compiled for numbers at multiples of their size."""
+    x = np.zeros(4 * 9 + 1, np.uint8)[1:].view(np.float32)
+    x[:] = np.arange(9)
+    assert not x.flags.aligned and contiguous(x).flags.aligned
+    assert eltwise.quantize(x, 0.5, 0, np.int8).tolist() == [2 * i for i in range(9)]

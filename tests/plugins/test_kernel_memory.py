@@ -36,8 +36,9 @@ from npuc.program import custom_kernels as kernels
 from npuc.program.addresses import buffers
 from npuc.program.disassemble import lines, select
 from npuc.program.file import load_compiled, save_compiled
-from npuc.program.isa import BY_NAME
+from npuc.program.isa import BY_NAME, NONE
 from npuc.program.model import CompiledModel, NpuSubgraph
+from npuc.runtime import Runner
 from npuc.schedule.cost import Costs
 from npuc.schedule.listing import listing, parse_listing
 from npuc.sim import Simulator, sanitize
@@ -45,6 +46,7 @@ from npuc.sim.cycles import costs
 from npuc.target import load_target
 from npuc.transform import canonicalize
 from support.paths import ROOT, TESTS
+from support.programs.instructions import Draft
 
 SHAPE = (1, 3, 12, 10)
 X: dict[str, Array] = {"x": np.random.default_rng(3).standard_normal(SHAPE).astype(np.float32)}
@@ -353,3 +355,34 @@ def test_a_workspace_that_does_not_fit_keeps_the_op_off_the_npu(in_python: None)
 def test_what_makes_no_sense_is_refused(stated: dict[str, Any], words: str) -> None:
     with pytest.raises(PluginError, match=words):
         custom_instruction(REORDERED, kernel="test.sort", replace=True, **stated)
+
+
+def test_a_kernel_in_global_memory_is_given_aligned_memory() -> None:
+    """A caller's array may begin at any byte; kernels are promised multiples of their elements."""
+    addresses: list[int] = []
+
+    def copy(call: KernelCall) -> None:
+        addresses.append(call.x.ctypes.data)
+        call.y[:] = call.x
+
+    kernels.register("test.copy", copy, replace=True)
+    values = np.arange(64, dtype=np.int32)
+    draft = Draft()
+    draft.input.extend(values.tobytes())
+    draft.inputs["x"] = (values, 0)
+    told = draft.put(np.zeros(64, np.uint8), constant=True)
+    draft.emit(
+        "custom_global", kernel=tuple(b"test.copy".ljust(32, b"\0")), x_segment=2, x_bytes=256, y_segment=1, y_bytes=256,
+        constants=told, constant_bytes=64, local_workspace=NONE, bytes=4,
+    )  # fmt: skip
+    place = draft.room(256)
+    draft.load(1, 0, place, 256)
+    draft.fetch(place, (64,), np.int32)
+    model = draft.compiled()
+    apart = np.zeros(257, np.uint8)[1:].view(np.int32)
+    apart[:] = values
+    with Runner(model, raw=True) as runner:
+        for given in (values, apart):
+            (result_of_copy,) = runner.run(given).values()
+            np.testing.assert_array_equal(result_of_copy, values)
+    assert len(addresses) == 2 and not any(address % 4 for address in addresses)

@@ -64,12 +64,14 @@ def empty(shape: Sequence[int], dtype: Any) -> Array:
 
 
 def contiguous(array: Array) -> Array:
-    """The array itself if its memory is dense and in order, or a copy that is."""
-    if type(array) is np.ndarray and array.flags.c_contiguous:
+    """The array itself if its memory is dense, in order and aligned to its elements, or a copy that is."""
+    is_dense = array.flags.c_contiguous and array.flags.aligned
+    if type(array) is np.ndarray and is_dense:
         return array
     tape = current()
-    if tape is None or array.flags.c_contiguous:
-        return np.asarray(array, order="C")  # ascontiguousarray would give a scalar an axis
+    if tape is None or is_dense:
+        # ascontiguousarray would give a scalar an axis
+        return np.require(array, requirements=("C", "A", "E"))
     dense = tape.new(array.shape, array.dtype)
     copy(dense, array)
     return dense

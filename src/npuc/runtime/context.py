@@ -114,7 +114,8 @@ class RunContext:
         dense = array.transpose(port.tensor.order)
         if not (port.own_segment and array.dtype == port.info.dtype and array.size and array.flags.writeable):
             return False
-        if not (dense.flags.c_contiguous and port.tensor.segment not in self._bound):
+        # Kernels of plugins that work in global memory get addresses of it, which are multiples of their elements.
+        if not (dense.flags.c_contiguous and dense.flags.aligned and port.tensor.segment not in self._bound):
             return False
         memory = dense.reshape(-1).view(np.uint8)
         if not self._guard(self._loaded.bind, port.tensor.segment, memory):
