@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from npuc.integrations import conversion_cache  # noqa: E402
 from npuc.integrations.conversion_cache import FROM_CACHE, ConversionKey  # noqa: E402
 from npuc.integrations.options import IntegrationOptions  # noqa: E402
 from npuc.integrations.torch import graph_key, session  # noqa: E402
@@ -119,6 +120,18 @@ def test_what_a_conversion_depends_on_is_in_its_key() -> None:
     ]
     assert len(set(keys)) == len(keys)
     assert key(Scaled(2.0)) == keys[0]
+
+
+def test_settings_and_packages_that_change_numbers_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = key(Scaled(2.0))
+    assert conversion_cache.packages()[0].startswith("numpy ")
+    monkeypatch.setattr(conversion_cache, "packages", lambda: ("numpy 0.1", "onnxruntime", "torch"))
+    other = key(Scaled(2.0))
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert len({first, other, key(Scaled(2.0))}) == 3
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_code_that_npuc_cannot_know_has_no_key() -> None:

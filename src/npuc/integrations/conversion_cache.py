@@ -1,9 +1,10 @@
 """Converted networks, kept on disk: a program that starts again takes them from here instead of converting anew.
 
 An entry is a compiled model whose metadata holds the report and the key of the conversion. The key is a hash of all that the
-result depends on: the network with its weights, the samples, the target, the options and the code of npuc. A file is
-checked when it is read, as every compiled model is, and appears whole or not at all; what is damaged or of another key is passed
-over, and a folder that cannot be written costs time only. Entries lie in `conversions` of npuc's cache folder (`NPUC_CACHE`).
+result depends on: the network with its weights, the samples, the target, the options, the code of npuc and the versions of the
+packages that compute for it. A file is checked when it is read, as every compiled model is, and appears whole or not at all; what
+is damaged or of another key is passed over, and a folder that cannot be written costs time only. Entries lie in `conversions` of
+npuc's cache folder (`NPUC_CACHE`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ from npuc.schedule.cache import Cache
 _LOG = logging.getLogger(__name__)
 _ENTRY = "conversion"
 """Where the metadata of an entry has what belongs to the cache."""
+_PACKAGES = ("numpy", "onnxruntime", "torch")
+"""Whose sums of floats are the ranges of a calibration."""
 FROM_CACHE = "the program was converted by an earlier process and comes from the cache"
 
 
@@ -40,7 +44,7 @@ class ConversionKey:
         self._hash = sha256()
         config = options.quantization()
         for text in (
-            integration, npuc_code(), repr(options.target.to_dict()),
+            integration, npuc_code(), packages(), repr(options.target.to_dict()),
             "" if config is None else config.model_dump_json(), options.method, options.ladder,
             options.accuracy_drop, options.level, options.torch_device, options.threads,
         ):  # fmt: skip
@@ -138,6 +142,19 @@ def npuc_code() -> str:
         code_hash.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
     code_hash.update(native.find().read_bytes())
     return code_hash.hexdigest()
+
+
+@cache
+def packages() -> tuple[str, ...]:
+    """The packages that compute for npuc, with their versions; one that is not there has none."""
+
+    def installed(name: str) -> str:
+        try:
+            return f"{name} {version(name)}"
+        except PackageNotFoundError:
+            return name
+
+    return tuple(map(installed, _PACKAGES))
 
 
 def plain(value: Any) -> str:

@@ -20,7 +20,7 @@ _WORDS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 def add_graph(key: ConversionKey, graph: torch.fx.GraphModule, examples: tuple[torch.Tensor, ...]) -> None:
     """Add a graph with its constants, at the shapes of these inputs; `TypeError` if it has no key."""
-    key.add(f"torch {torch.__version__}")
+    key.add(f"torch {torch.__version__} {torch.get_default_dtype()}")
     for example in examples:
         key.add(f"{example.dtype} {tuple(example.shape)}")
     for node in graph.graph.nodes:

@@ -394,7 +394,7 @@ class GraphSession:
         key = ""
         if kept is not None:
             try:
-                key = self._conversion_key(module, examples, samples)
+                key = self._conversion_key(module, examples, samples, notes)
             except TypeError as error:
                 _LOG.info("torch.compile graph %d is not kept in the cache: %s", self.number, error)
             entry = kept.read(key, name) if key else None
@@ -413,9 +413,15 @@ class GraphSession:
         return conversion, of_argument
 
     def _conversion_key(
-        self, module: torch.fx.GraphModule, examples: tuple[torch.Tensor, ...], samples: Sequence[Sample]
+        self,
+        module: torch.fx.GraphModule,
+        examples: tuple[torch.Tensor, ...],
+        samples: Sequence[Sample],
+        notes: Sequence[str],
     ) -> str:
+        """The key of all that the program and its report depend on."""
         key = ConversionKey(INTEGRATION, self.options)
+        key.add(repr(notes))
         add_graph(key, module, examples)
         key.add_samples(samples)
         return key.text
