@@ -29,6 +29,10 @@ def _pool(parameters: str) -> list[str]:
     return [layer("Pooling", parameters=f"pooling_param {{ {parameters} }}")]
 
 
+def _correlation(parameters: str) -> list[str]:
+    return [layer("Correlation", "x z", parameters=f"correlation_param {{ {parameters} }}")]
+
+
 def _prior(parameters: str) -> list[str]:
     return [layer("PriorBox", "x data", parameters=f"prior_box_param {{ {parameters} }}")]
 
@@ -161,6 +165,10 @@ OPENCV: dict[str, tuple[Shapes, list[str]]] = {
         [layer("Crop", "x z", parameters="crop_param { axis: 2 offset: 2 offset: 3 }")],
     ),
     "ShuffleChannel": (X, [layer("ShuffleChannel", parameters="shuffle_channel_param { group: 3 }")]),
+    "Correlation": (
+        XZ,
+        _correlation("pad: 3 kernel_size: 1 max_displacement: 3 stride_1: 2 stride_2: 2"),
+    ),
     "Interp": (X, [layer("Interp", parameters="interp_param { height: 17 width: 30 }")]),
     "Interp, zoom": (X, [layer("Interp", parameters="interp_param { zoom_factor: 3 }")]),
     "PriorBox": (
@@ -249,10 +257,39 @@ def _largest(x: Array, k: int) -> tuple[Array, Array]:
     return order, np.take_along_axis(x, order, 1)
 
 
+def _cost_volume(
+    a: Array, b: Array, kernel: int, pad: int, reach: int, stride: int, step: int, subtract: bool = False
+) -> Array:
+    """The correlation of FlowNet, element by element."""
+    a, b = (np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad))) for x in (a, b))
+    radius, border = reach // step, reach + kernel // 2
+    rows, columns = (-(-(n - 2 * border) // stride) for n in a.shape[2:])
+    width = 2 * radius + 1
+    volume = np.zeros((len(a), width * width, rows, columns))
+    for channel, i, j in np.ndindex(width * width, rows, columns):
+        y, x = i * stride + reach, j * stride + reach
+        dy, dx = (channel // width - radius) * step, (channel % width - radius) * step
+        here = a[:, :, y : y + kernel, x : x + kernel]
+        there = b[:, :, y + dy : y + dy + kernel, x + dx : x + dx + kernel]
+        cost = np.abs(here - there) if subtract else here * there
+        volume[:, channel, i, j] = cost.mean((1, 2, 3))
+    return volume
+
+
 Oracle = Callable[[dict[str, Array], dict[int, Array]], Array]
 RECURRENT = "recurrent_param { num_output: 5 }"
 MARKS = np.array([[0, 0], [1, 1], [1, 0], [1, 1]], np.float32)
 NUMPY: dict[str, tuple[Shapes, list[str], Oracle]] = {
+    "Correlation, patches": (
+        XZ,
+        _correlation("pad: 2 kernel_size: 3 max_displacement: 2 stride_1: 2"),
+        lambda x, w: _cost_volume(x["x"], x["z"], 3, 2, 2, 2, 1),
+    ),
+    "Correlation, differences": (
+        XZ,
+        _correlation("kernel_size: 1 max_displacement: 1 correlation_type: SUBTRACT"),
+        lambda x, w: _cost_volume(x["x"], x["z"], 1, 0, 1, 1, 1, subtract=True),
+    ),
     "inner product, transposed": (
         X,
         [layer("InnerProduct", parameters="inner_product_param { num_output: 5 transpose: true }")],
@@ -451,6 +488,14 @@ BROKEN: dict[str, tuple[str, str]] = {
     "unknown operation": (
         layer("Eltwise", parameters="eltwise_param { operation: XOR }"),
         "one of PROD, SUM",
+    ),
+    "an even patch": (
+        _correlation("kernel_size: 2 max_displacement: 1")[0].replace('"z"', '"x"'),
+        "kernel_size is odd",
+    ),
+    "displaced beyond": (
+        _correlation("kernel_size: 1 max_displacement: 5")[0].replace('"z"', '"x"'),
+        "leave nothing of 9 x 8",
     ),
     "different shapes": (
         'name: "e" type: "Eltwise" bottom: "x" bottom: "r" top: "y"',
