@@ -17,6 +17,7 @@ from npuc.codegen.compile_model import CompileOptions
 from npuc.codegen.encode import encode_schedule
 from npuc.debug.compiled import CompiledLayers
 from npuc.debug.layers import LayerTensor
+from npuc.deploy.c import export_c
 from npuc.engine.integer import IntegerEngine
 from npuc.errors import EngineError, PluginError, SimulationError
 from npuc.ir import Graph
@@ -34,8 +35,9 @@ from npuc.plugins.api import (
 from npuc.plugins.libraries import register_library
 from npuc.program import custom_kernels as kernels
 from npuc.program.addresses import buffers
+from npuc.program.combine import combine
 from npuc.program.disassemble import lines, select
-from npuc.program.file import load_compiled, save_compiled
+from npuc.program.file import load_compiled, load_entries, save_compiled
 from npuc.program.isa import BY_NAME, NONE
 from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.runtime import Runner
@@ -355,6 +357,31 @@ def test_a_workspace_that_does_not_fit_keeps_the_op_off_the_npu(in_python: None)
 def test_what_makes_no_sense_is_refused(stated: dict[str, Any], words: str) -> None:
     with pytest.raises(PluginError, match=words):
         custom_instruction(REORDERED, kernel="test.sort", replace=True, **stated)
+
+
+def test_an_application_brings_the_kernels_of_a_library_by_their_record(
+    library: Path, tmp_path: Path
+) -> None:
+    """Two kernels of one source, whose functions have names of their own: the source comes once, with its header."""
+    copy = Path(shutil.copy(library, tmp_path / "kernels.so"))
+    shutil.copy(TESTS / "plugins" / "global_kernels.c", tmp_path / "kernels.c")
+    for name in ("test.sort", "test.sums", "test.beyond", "test.before"):
+        if name in kernels.KERNELS:
+            kernels.KERNELS.remove(name)
+    register_library(copy)
+    models = []
+    for form in (sorting, summing):
+        form()
+        models.append(replace(compiled("edge-1t", 0), name=form.__name__))
+    program = combine({model.name: model for model in models})
+    save_compiled(program.entries, tmp_path / "both.npu")
+    app = tmp_path / "app"
+    export_c(load_entries(tmp_path / "both.npu"), (tmp_path / "both.npu").read_bytes(), app)
+    assert sorted(path.name for path in app.glob("*_*.c")) == ["plugin_0.c"]
+    for source in ("plugin_0.c", "kernels.c"):
+        flags = ["-std=c11", "-Wall", "-Werror", "-fsyntax-only", "-Iruntime/include"]
+        subprocess.run(["gcc", *flags, source], cwd=app, check=True)
+    assert "npu_add_plugin(npu_plugin_entry_0())" in (app / "kernels.c").read_text()
 
 
 def test_a_kernel_in_global_memory_is_given_aligned_memory() -> None:

@@ -43,7 +43,7 @@ def register_library(path: Path, *, isolated: bool | None = None) -> None:
         custom_kernels.register(
             name,
             custom_kernels.native_function(name, address),
-            source if source.is_file() else "",
+            text,
             address=address,
             module=owner,
         )

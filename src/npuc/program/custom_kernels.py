@@ -113,6 +113,8 @@ class Kernel:
     function: Callable[[KernelCall], None]
     c_source: str = ""
     """C11 with a function `int32_t NAME(const npu_kernel_call *call)` (npu_kernel.h); empty if there is none."""
+    in_record: bool = False
+    """Whether the source is a library's, whose record says which function is the kernel (npu_plugin.h)."""
 
     @property
     def c_name(self) -> str:
@@ -153,7 +155,8 @@ def register(
 ) -> None:
     """Give the custom instruction of a name its meaning, in Python, and in C as text or as the path of a file.
 
-    The simulators call `function`, or the C function at an `address` (`npu_kernel`); `module` is who registers it.
+    The simulators call `function`, or the C function at an `address` (`npu_kernel`) of a library, whose source it then is;
+    `module` is who registers it.
     """
     if not re.fullmatch(rf"[0-9A-Za-z_.\-]{{1,{KERNEL_NAME - 1}}}", name):
         raise PluginError(
@@ -169,7 +172,7 @@ def register(
             f"the C source of the kernel '{name}' cannot be read: {error.strerror}",
             fix=f"It is {error.filename}",
         ) from error
-    kernel = Kernel(name, function, source)
+    kernel = Kernel(name, function, source, in_record=bool(address))
     callback = _Callback(lambda raw: _called(kernel, raw.contents))
     core = library()
     core.npu_register_kernel.argtypes = [ctypes.c_char_p, ctypes.c_void_p]

@@ -28,7 +28,7 @@ void register_kernels(void);
 
 
 def plugin_sources(entries: Sequence[CompiledModel]) -> list[str]:
-    """The C sources of the libraries whose operators CPU subgraphs have; `ExportError` for an operator without one."""
+    """The C sources of the libraries whose operators or kernels a program has; `ExportError` for an operator without one."""
     from onnx import ModelProto
 
     sources: dict[str, None] = {}
@@ -48,6 +48,10 @@ def plugin_sources(entries: Sequence[CompiledModel]) -> list[str]:
                         "link your program with libnpuc: npu_load_plugin, then npu_load",
                     )
                 sources[source] = None
+        kernels = (KERNELS[name] for name in names_in(entry) if name in KERNELS)
+        sources |= dict.fromkeys(
+            kernel.c_source for kernel in kernels if kernel.in_record and kernel.c_source
+        )
     return list(sources)
 
 

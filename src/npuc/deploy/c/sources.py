@@ -27,7 +27,7 @@ STANDALONE = (*_SHARED, "npu_static.c")
 """The runtime for a machine that has none of them."""
 
 PLUGINS = {HOSTED: ("plugin.c", "plugin_ops.c"), STANDALONE: ("plugin_static.c", "plugin_ops.c")}
-"""What a form has beside that if the model has operators of plugins, with `npu_plugin.h` and `plugin_ops.h`."""
+"""What a form has beside that if the model has operators or kernels of libraries, with `npu_plugin.h` and `plugin_ops.h`."""
 
 HEADERS = (
     "custom.h", "file_digest.h", "file_rules.h", "gemm.h", "gemm_common.h", "loops.h", "npu_hosted.h", "npu_model.h", "threads.h",
@@ -45,7 +45,7 @@ PUBLIC = (
 
 
 def runtime_files(form: tuple[str, ...], plugins: bool = False) -> dict[str, bytes]:
-    """The files of a form of the runtime by their names in an application; `plugins` if operators of plugins are in it."""
+    """The files of a form of the runtime by their names in an application; `plugins` if libraries are in it."""
     include, src = _folders()
     files = {f"runtime/include/{name}": include / name for name in PUBLIC}
     files |= {f"runtime/src/{name}": src / name for name in (*form, *HEADERS)}
