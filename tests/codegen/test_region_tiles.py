@@ -155,6 +155,19 @@ def test_cores_share_tiles_of_columns() -> None:
     check_bits(graph, done)
 
 
+def test_a_core_without_a_tile_waits_for_no_weights() -> None:
+    """Two tiles of rows on three cores: a multicast load would wait for the third for ever."""
+    graph = block()
+    done = compiled(graph, [{"layers": ["project"], "tiles": 2}], machine(512 << 10, 3), cores=3)
+    check_bits(graph, done)
+    cores = done.parts[0].schedule.cores
+    number = [layer.name for layer in done.parts[0].schedule.layers].index("project")
+    busy = [
+        any(isinstance(step, ComputeStep) and step.layer == number for step in core.steps) for core in cores
+    ]
+    assert busy.count(True) == 2
+
+
 def test_a_layer_that_fits_by_columns_only_gets_on_the_machine() -> None:
     """One row of 4,096 columns and 16 channels: 64 KiB each for operand and result, in 48 KiB of local memory."""
 

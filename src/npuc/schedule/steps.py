@@ -194,8 +194,8 @@ class _Builder:
             self._tiled(number, group, {})
 
     def _ahead(self, group: Group) -> dict[tuple[int, Rows], Buffer | None]:
-        """Constants that all cores need can come before the barrier."""
-        if not self._is_shared_out(group) or group.has_regions:
+        """Constants that all cores need can come before the barrier; they do not if a core has no tile of the group."""
+        if not self._is_shared_out(group) or group.has_regions or group.tile_count < self.cores:
             return {}
         return {
             (index, channels): self._constants(index, channels, multicast=True)
