@@ -281,3 +281,46 @@ def test_what_cannot_be_trained_is_refused() -> None:
 )
 def test_a_range_gives_the_type_that_it_came_from(scheme: Scheme, kind: QuantType) -> None:
     assert activation_type(*range_of(kind, scheme), scheme) == kind
+
+
+def test_a_state_dict_carries_what_calibration_fixed() -> None:
+    data = samples(32)
+    other = TrainingData((np.abs(data.inputs[0]) * 3 - 0.5,), data.labels)
+
+    def prepared(calibration: TrainingData, width: str = "w4a8") -> Any:
+        return npuc.train.prepare(drawn(3), calibration, target=None, config=config("single", width))
+
+    qat, second = prepared(data), prepared(other)
+    zero_points = [[tensor.kind.zero_point for tensor in module.plan.tensors] for module in (qat, second)]
+    assert zero_points[0] != zero_points[1]
+    x = torch.from_numpy(data.inputs[0])
+    expected = qat.eval()(x)
+    assert not torch.equal(second.eval()(x), expected)
+    state = {name: tensor.clone() for name, tensor in qat.state_dict().items()}
+    assert all(isinstance(tensor, torch.Tensor) for tensor in state.values())
+    second.load_state_dict(state)
+    torch.testing.assert_close(second(x), expected, rtol=0, atol=0)
+    assert [tensor.kind for tensor in second.plan.tensors] == [tensor.kind for tensor in qat.plan.tensors]
+    assert str(second.export().module) == str(qat.export().module)
+    # The first batch of training is the same, too.
+    np.testing.assert_array_equal(second.train()(x).detach(), qat.train()(x).detach())
+    # What cannot be taken over is refused, and changes nothing.
+    third = prepared(data, "w8a8")
+    before = third.eval()(x)
+    with pytest.raises(TrainingError, match="has weight i4 in the state, and i8 in this module"):
+        third.load_state_dict(state)
+    torch.testing.assert_close(third(x), before, rtol=0, atol=0)
+    strange = npuc.train.prepare(drawn(5), data, target=None, config=config("single", "w4a8"))
+    with pytest.raises(TrainingError, match="another network"):
+        strange.load_state_dict(state)
+    for damage in (
+        b"{}",
+        b"",
+        b"[1]",
+        b'{"version": 1, "layers": 3, "types": {}, "ranges": {}, "fixed": {}}',
+    ):
+        with pytest.raises(TrainingError, match="none of a module of"):
+            qat.set_extra_state(torch.frombuffer(bytearray(damage or b" "), dtype=torch.uint8))
+    missing = {name: tensor for name, tensor in state.items() if not name.endswith("_extra_state")}
+    with pytest.raises(RuntimeError, match="_extra_state"):
+        qat.load_state_dict(missing)

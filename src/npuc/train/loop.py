@@ -416,6 +416,8 @@ class _Run:
                 f"{self.checkpoint} is of another network",
                 fix="Give the network that it was trained with, or another checkpoint",
             ) from error
+        except TrainingError as error:
+            raise UsageError(f"{self.checkpoint} does not fit: {error.message}", fix=error.fix) from error
         restore_optimizer(self.optimizer, saved.tensors.get("optimizer", {}), saved.state["optimizer"])
         for name in self.average:
             self.average[name] = saved.tensors["average"][name].to(self.device)

@@ -26,6 +26,7 @@ from npuc.train.network import TrainableNetwork
 from npuc.train.qat.exact import ExactNetwork
 from npuc.train.qat.options import QatOptions
 from npuc.train.qat.quantizers import LearnedScale, fake_quantize, rounded
+from npuc.train.qat.state import plan_state, with_state
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,17 @@ class RangedTensor:
     def limits(self) -> tuple[int, int]:
         """The least and the largest integer."""
         return output_limits(self.kind, narrow=self.scheme.narrow_activations)
+
+    @property
+    def elements(self) -> int:
+        """Elements of a sample."""
+        return int(np.prod(shape_of(self.values[0])[1:]))
+
+    @property
+    def steps(self) -> int:
+        """Steps from zero to the end of the range that is further."""
+        low, high = self.limits
+        return max(high - self.kind.zero_point, self.kind.zero_point - low)
 
 
 @dataclass(frozen=True)
@@ -85,8 +97,8 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
         self.activation_scales = torch.nn.ModuleList(
             LearnedScale(
                 tensor.kind.scale,
-                int(np.prod(shape_of(tensor.values[0])[1:])),
-                max(tensor.limits[1] - tensor.kind.zero_point, tensor.kind.zero_point - tensor.limits[0]),
+                tensor.elements,
+                tensor.steps,
                 power=tensor.scheme.activation_scales is Scales.POWER_OF_TWO,
                 learns=tensor.learns and options.learn_scales,
             )
@@ -147,10 +159,14 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
             if op.bias is not None:
                 bias = self.network.body.weight(refs[op.bias])
                 index = self._scale_of.get(op.operands[0])
-                step = layer.x.scale if index is None else activation_scales[index].detach()
+                step = self._input_scale(layer) if index is None else activation_scales[index].detach()
                 unit = scale.detach().reshape(-1) * step
                 weights[refs[op.bias]] = rounded(bias / unit) * unit
         return weights
+
+    def _input_scale(self, layer: IntegerLayer) -> float:
+        """The scale of an operand that is not learned."""
+        return self.plan.fixed.get(layer.float_op.operands[0], layer.x).scale
 
     # Eval mode
 
@@ -170,6 +186,17 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         """The module without the integer network that eval mode keeps."""
         return {**self.__dict__, "_exact": None}
+
+    def get_extra_state(self) -> Any:
+        """What calibration has fixed: a part of `state_dict`, see `state`."""
+        return plan_state(self.plan)
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take over what calibration had fixed in another module of the same network; an error if that is impossible."""
+        self.plan = with_state(self.plan, state)
+        for tensor, scale in zip(self.plan.tensors, self.activation_scales, strict=True):
+            scale.set_size(tensor.elements, tensor.steps)
+        self._exact = None
 
     # What it becomes
 

@@ -108,6 +108,10 @@ class LearnedScale(torch.nn.Module):  # type: ignore[misc]
         self.exponent = torch.nn.Parameter(exponent, requires_grad=learns)
         self.register_buffer("begin", exponent.clone())
         self.power = power
+        self.set_size(elements, steps)
+
+    def set_size(self, elements: int, steps: int) -> None:
+        """The elements that the scale is for, and the steps of their range: its gradient is divided by the root of both."""
         self.factor = 1 / sqrt(max(elements, 1) * max(steps, 1))
 
     def forward(self) -> Any:
