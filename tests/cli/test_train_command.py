@@ -55,6 +55,8 @@ def test_it_trains_and_writes_integers(folder: Path, capsys: pytest.CaptureFixtu
     assert np.mean(best == data["labels"][-40:]) == record["after"]
     assert run_command(command) == 0
     assert json.loads(capsys.readouterr().out)["resumed"] == 20
+    assert run_command([*command, "--target", "edge-1t"]) == 2
+    assert "other options (target)" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(

@@ -72,3 +72,23 @@ def test_mistakes_are_explained(
     model, data = files
     done = npuc("train", "sparsify", model, "--data", data, "--validation-count", 8, *arguments)
     assert done.status == 2 and words in " ".join(done.err.split())
+
+
+def test_few_samples_need_no_count_and_a_checkpoint_belongs_to_its_run(
+    npuc: Any, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model, data = files
+    arguments = ("train", "sparsify", model, "--data", data, "--epochs", 1, "--checkpoint", tmp_path / "run")
+    assert "epoch 1/1" in npuc(*arguments).out
+    assert "1 epoch done before" in npuc(*arguments).out
+    done = npuc(*arguments, "--pattern", "1:4")
+    assert done.status == 2 and "other options (pattern)" in " ".join(done.err.split())
+
+
+def test_samples_that_are_not_finite_are_named(npuc: Any, files: tuple[Path, Path]) -> None:
+    model, data = files
+    content = dict(np.load(data))
+    content["x"][5, 0] = np.nan
+    np.savez(data, **content)
+    done = npuc("train", "sparsify", model, "--data", data)
+    assert done.status == 2 and "not finite numbers" in " ".join(done.err.split())

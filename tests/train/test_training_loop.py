@@ -220,3 +220,21 @@ def test_data_sets_of_classes_become_arrays(tmp_path: Path) -> None:
 
 def test_an_epoch_is_one_line() -> None:
     assert Epoch(3, 10, 0.25, None, 0.01, 4.2).line == "epoch  3/10  loss 0.2500  rate 0.01  4.2 s"
+
+
+def test_a_checkpoint_knows_what_decided_its_numbers(tmp_path: Path) -> None:
+    place = tmp_path / "run.safetensors"
+    fit(TrainableNetwork(network()), samples(), None, FAST, checkpoint=place, settings={"pattern": "2:4"})
+    with pytest.raises(UsageError, match=r"other options \(pattern\)"):
+        fit(TrainableNetwork(network()), samples(), None, FAST, checkpoint=place, settings={"pattern": "1:4"})
+
+
+def test_labels_that_are_no_class_are_refused() -> None:
+    data = samples()
+    assert data.labels is not None
+    for label in (100, -1):
+        wrong = TrainingData(data.inputs, np.where(np.arange(len(data)) == 3, label, data.labels))
+        with pytest.raises(UsageError, match=f"1 label of 96, such as {label}, .* 3 classes"):
+            fit(TrainableNetwork(network()), wrong, None, FAST)
+    with pytest.raises(UsageError, match=r"1 of 1 sample cannot .* at least two samples"):
+        data[:1].split(1)

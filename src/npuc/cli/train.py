@@ -1,6 +1,6 @@
 """Train networks for the machine: on its integers, with fewer channels by its own cycles, or with sparse weights.
 
-Each command is a module of its own, `train_*`. All need the extra npuc[torch].
+All commands need the extra npuc[torch].
 """
 
 from __future__ import annotations

@@ -66,11 +66,13 @@ class TrainPruneCommand(CommandOptions):
         True
     )
     held: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--validation-count", min=1, help="Samples, the last of --data, that choose and do not train."
+            "--validation-count",
+            min=1,
+            help="Samples, the last of --data, that choose and do not train.  [default: 500, or a tenth of fewer than 5000]",
         ),
-    ] = 500
+    ] = None
     run: TrainingRunOptions
     work_dir: Annotated[
         Path | None,
@@ -118,7 +120,7 @@ def command(args: TrainPruneCommand) -> None:
     )
     training = args.run.training()
     DependencyGraph(graph, args.exclude or ())
-    train, held = args.samples.load(graph).split(args.held)
+    train, held = args.samples.split(graph, args.held)
     result = prune(
         graph,
         train,

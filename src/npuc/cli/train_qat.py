@@ -15,6 +15,7 @@ from npuc.cli import options
 from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, json_text
 from npuc.cli.training import SampleOptions, TrainingRunOptions
+from npuc.words import counted
 
 
 class TrainQatCommand(CommandOptions):
@@ -69,6 +70,8 @@ def command(args: TrainQatCommand) -> None:
     best = {"patience": args.patience, "keep": "best"} if args.patience else {}
     chosen = chosen.model_copy(update={"clip": 1.0, **best})
     require_torch("training needs PyTorch, which is not installed")
+    from npuc.target import load_target
+    from npuc.train.checkpoint import fingerprint
     from npuc.train.loop import accuracy, device_of, fit
     from npuc.train.network import TrainableNetwork
     from npuc.train.qat.prepare import prepare
@@ -78,7 +81,8 @@ def command(args: TrainQatCommand) -> None:
     options.tell_import(printer, graph)
     data = args.samples.load(graph)
     train, held = data.split(args.validation) if args.validation else (data, None)
-    qat = prepare(graph, train, target=args.target, config=args.config)
+    machine = load_target(args.target)
+    qat = prepare(graph, train, target=machine, config=args.config)
     teacher = None if chosen.loss == "labels" else TrainableNetwork(qat.plan.source).requires_grad_(False)
     measured = held is not None and held.labels is not None
     before = accuracy(qat, held) if measured else None
@@ -91,8 +95,15 @@ def command(args: TrainQatCommand) -> None:
         parameters=qat.parameter_groups(chosen.weight_decay),
         checkpoint=args.checkpoint,
         log_dir=args.log_dir,
+        settings={
+            "network": fingerprint(graph),
+            "target": machine.name,
+            "config": args.config.read_text() if args.config else "",
+        },
         report=lambda epoch: printer.say(epoch.line),
     )
+    if result.resumed:
+        printer.say(f"{counted(result.resumed, 'epoch')} done before, in {args.checkpoint}")
     after = accuracy(qat, held, device) if measured else None
     save_graph(qat.export(), args.output)
     if before is not None and after is not None:

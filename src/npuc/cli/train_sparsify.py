@@ -20,6 +20,7 @@ from npuc.errors import UsageError
 from npuc.words import counted
 
 if TYPE_CHECKING:
+    from npuc.train import Epoch
     from npuc.train.sparsity import SparsityResult
 
 
@@ -56,13 +57,13 @@ class TrainSparsifyCommand(CommandOptions):
         int, typer.Option(metavar="4|8|16", help="Channels of a block of activations.")
     ] = 4
     held: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--validation-count",
             min=1,
-            help="Samples, the last of --data, that are measured and do not train.",
+            help="Samples, the last of --data, that measure and do not train.  [default: 500, or a tenth of fewer than 5000]",
         ),
-    ] = 500
+    ] = None
     run: TrainingRunOptions
     checkpoint: Annotated[
         Path | None,
@@ -96,7 +97,13 @@ def command(args: TrainSparsifyCommand) -> None:
     from npuc.train.sparsity import sparsify
 
     training = args.run.training()
-    train, held = args.samples.load(graph).split(args.held)
+    train, held = args.samples.split(graph, args.held)
+    trained = []
+
+    def report(epoch: Epoch) -> None:
+        trained.append(epoch)
+        printer.say(epoch.line)
+
     result = sparsify(
         graph,
         train,
@@ -109,11 +116,11 @@ def command(args: TrainSparsifyCommand) -> None:
         activation_sparsity=args.activation_sparsity,
         activation_block=args.activation_block,
         checkpoint=args.checkpoint,
-        report=lambda epoch: printer.say(epoch.line),
+        report=report,
     )
     if args.output is not None:
         _write(result, args.output)
-    _tell(printer, args.model, result, args.output)
+    _tell(printer, args.model, result, args.output, len(result.history) - len(trained))
     printer.result(
         {
             "pattern": str(result.pattern),
@@ -137,7 +144,9 @@ def _write(result: SparsityResult, path: Path) -> None:
         save_graph(result.graph, path)
 
 
-def _tell(printer: Printer, model: Path, result: SparsityResult, output: Path | None) -> None:
+def _tell(printer: Printer, model: Path, result: SparsityResult, output: Path | None, earlier: int) -> None:
+    if earlier:
+        printer.say(f"{counted(earlier, 'epoch')} done before, in the checkpoint")
     printer.say(
         f"{model}: {counted(len(result.sparse), 'layer')} with {result.pattern} weights; masks keep {result.magnitude:.1%} of "
         f"their magnitude ({result.magnitude_unordered:.1%} in the order before)"

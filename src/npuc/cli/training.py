@@ -63,6 +63,11 @@ class SampleOptions(CommandOptions):
             graph, place, dataset=self.dataset, preprocess=fields or None, max_count=self.max_count
         )
 
+    def split(self, graph: Graph, count: int | None) -> tuple[TrainingData, TrainingData]:
+        """Read the samples, and hold back the last `count` of them; without a number 500, or a tenth if there are few."""
+        data = self.load(graph)
+        return data.split(min(500, max(1, len(data) // 10)) if count is None else count)
+
 
 class TrainingRunOptions(CommandOptions):
     """How long and how fast."""

@@ -6,15 +6,19 @@ metadata of the file. Resuming from it gives the numbers of a run that was never
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from npuc.errors import FileFormatError
 from npuc.extras import require_torch
 from npuc.files import existing_file, write_atomically
+from npuc.ir import Graph
 
 _VERSION = 1
 _KEY = "npuc_training"
@@ -69,6 +73,15 @@ def load_checkpoint(path: Path) -> Checkpoint:
             "is a checkpoint of another version of npuc", where=str(path), fix="Delete it to begin anew"
         )
     return Checkpoint(state, tensors)
+
+
+def fingerprint(graph: Graph, *more: Any) -> str:
+    """A digest of a network's weights and of whatever else decides a result."""
+    digest = hashlib.sha256(repr(more).encode())
+    for ref in graph.used_weights():
+        digest.update(ref.encode())
+        digest.update(np.ascontiguousarray(graph.weights.array(ref)).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def optimizer_state(optimizer: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -19,6 +19,7 @@ from npuc.datasets.data import DataLocation, find_dataset
 from npuc.errors import EvaluationDataError, UsageError
 from npuc.evaluate.subject import Feeding, ModelFile, Subject, settle_preprocessing
 from npuc.ir import Graph
+from npuc.words import counted
 
 _MOST_BYTES = 32 << 30
 """Samples are held in memory."""
@@ -65,12 +66,26 @@ class TrainingData:
         labels = None if self.labels is None else self.labels[index]
         return TrainingData(tuple(array[index] for array in self.inputs), labels, self.border)
 
+    def require_classes(self, classes: int) -> None:
+        """Refuse labels that are no class of a network with so many scores."""
+        wrong = (
+            np.array([]) if self.labels is None else self.labels[(self.labels < 0) | (self.labels >= classes)]
+        )
+        if len(wrong):
+            raise UsageError(
+                f"{counted(len(wrong), 'label')} of {len(self)}, such as {wrong[0]}, are none of the {classes} classes that "
+                "the network has scores for",
+                fix=f"Labels are from 0 to {classes - 1}; --label-offset adds a number to all of them",
+            )
+
     def split(self, held: int) -> tuple[TrainingData, TrainingData]:
         """All but the last `held` samples, and those."""
         if not 0 < held < len(self):
             raise UsageError(
-                f"{held} of {len(self)} samples cannot be held back for validation",
-                fix=f"Hold back between 1 and {len(self) - 1} samples",
+                f"{held} of {counted(len(self), 'sample')} cannot be held back for validation",
+                fix=f"Hold back between 1 and {len(self) - 1} samples"
+                if len(self) > 1
+                else "Give at least two samples: one to train on, one to measure",
             )
         return self[: len(self) - held], self[len(self) - held :]
 
@@ -109,6 +124,12 @@ def load_data(
     with activity("reading samples", len(entries)) as step:
         for entry in entries:
             for name, array in feeding.inputs(opened.read(entry), entry.name).items():
+                if array.dtype.kind == "f" and not np.isfinite(array).all():
+                    raise EvaluationDataError(
+                        f"the sample '{entry.name}' has elements for the input '{name}' that are not finite numbers",
+                        where=str(place.path),
+                        fix="Leave the sample out, or mend what wrote it",
+                    )
                 rows[name].append(array)
                 size += array.nbytes
             if size > _MOST_BYTES:

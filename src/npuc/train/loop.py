@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -94,13 +94,15 @@ def fit(
     checkpoint: Path | str | None = None,
     log_dir: Path | str | None = None,
     report: Callable[[Epoch], None] = lambda epoch: None,
+    settings: Mapping[str, Any] | None = None,
 ) -> TrainingResult:
     """Train a module in place.
 
     `data` and `validation` are `TrainingData`, or pairs (inputs, labels). `teacher` is the float module that distillation
     approaches. `parameters` are groups of an optimizer, each with an `lr_factor` if it learns at another rate; without them
     weights decay and vectors do not. With a `checkpoint` that is there, the run goes on from it. `log_dir` is a folder for
-    event files of TensorBoard, if that is installed.
+    event files of TensorBoard, if that is installed. `settings` is what else decides the numbers, as plain values by name: a
+    checkpoint of a run that had others is refused.
     """
     return _Run(
         module,
@@ -113,6 +115,7 @@ def fit(
         None if checkpoint is None else Path(checkpoint),
         log_dir,
         report,
+        settings or {},
     ).run()
 
 
@@ -180,10 +183,11 @@ class _Run:
         checkpoint: Path | None,
         log_dir: Path | str | None,
         report: Callable[[Epoch], None],
+        settings: Mapping[str, Any],
     ) -> None:
         self.module, self.data, self.validation, self.options = module, data, validation, options
         self.teacher, self.before_step, self.checkpoint = teacher, before_step, checkpoint
-        self.report = report
+        self.report, self.settings = report, settings
         self.device = device_of(options.device)
         self._check()
         module.to(self.device)
@@ -207,6 +211,7 @@ class _Run:
                 if parameter.requires_grad
             }
         self.done = 0
+        self.labels_checked = False
         self.best: dict[str, Any] = {}
         self.history: list[Epoch] = []
         self.writer = _writer(log_dir)
@@ -306,6 +311,9 @@ class _Run:
         parts = []
         if options.loss != "distillation":
             assert self.labels is not None
+            if not self.labels_checked:
+                self.data.require_classes(outputs.flatten(1).shape[1])
+                self.labels_checked = True
             parts.append(F.cross_entropy(outputs.flatten(1), self.labels[index]))
         if options.loss != "labels":
             with torch.no_grad():
@@ -396,7 +404,7 @@ class _Run:
     def _identity(self) -> dict[str, Any]:
         """The options that have to be the same when a run goes on."""
         chosen = self.options.model_dump(exclude={"device", "patience", "keep"})
-        return {**chosen, "samples": len(self.data)}
+        return {**chosen, "samples": len(self.data), **self.settings}
 
     def _resume(self) -> int:
         if self.checkpoint is None or not self.checkpoint.exists():

@@ -14,11 +14,12 @@ from typing import Any
 from npuc.errors import FileFormatError, UsageError
 from npuc.files import write_atomically
 from npuc.ir import Graph, load_graph, save_graph
+from npuc.train.checkpoint import fingerprint
 from npuc.train.pruning.budget import Budget
 from npuc.train.pruning.prepared import PruningTask
 from npuc.train.pruning.result import PruningResult
 from npuc.train.pruning.search import require_possible, search_widths
-from npuc.train.pruning.sensitivities import fingerprint, measure_sensitivity
+from npuc.train.pruning.sensitivities import measure_sensitivity
 from npuc.train.pruning.widths import dropped
 
 

@@ -20,6 +20,7 @@ from npuc.activity import activity
 from npuc.arrays import Array
 from npuc.errors import UsageError
 from npuc.ir import Graph, Weight, WeightStore, top
+from npuc.train.checkpoint import fingerprint
 from npuc.train.loop import fit
 from npuc.train.network import TrainableNetwork
 from npuc.train.pruning.batch_norms import folded, recalibrated, with_batch_norms
@@ -248,6 +249,7 @@ def train_super_net(task: PruningTask) -> TrainedSuperNet:
         task.validation,
         task.training,
         checkpoint=checkpoint,
+        settings={"network": fingerprint(task.graph), "exclude": sorted(task.exclude)},
         report=lambda epoch: task.report(epoch.line),
     )
     net.cpu()

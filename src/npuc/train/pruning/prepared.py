@@ -14,6 +14,7 @@ from npuc.arrays import Array
 from npuc.errors import UsageError
 from npuc.ir import Graph, top, value_name
 from npuc.target import Target
+from npuc.train.checkpoint import fingerprint
 from npuc.train.data import TrainingData
 from npuc.train.loop import fit
 from npuc.train.network import TrainableNetwork
@@ -111,6 +112,15 @@ class PruningTask:
         left = RemainingChannels(dependencies, dependencies.removed(selection))
         return recalibrated(graph, self.statistics, _kept_moments(dependencies, left, moments), self.device)
 
+    def _choices(self) -> dict[str, Any]:
+        """What decides which channels are left, as plain values."""
+        return {
+            "budget": [self.budget.kind, self.budget.limit],
+            "target": self.target.name if self.target else "",
+            "options": self.options.model_dump(mode="json"),
+            "exclude": sorted(self.exclude),
+        }
+
     def fine_tuned(self, graph: Graph, checkpoint: Path | None = None) -> Graph:
         """The network after training; batch norms that were folded are put back for it."""
         if not self.training.epochs:
@@ -127,6 +137,7 @@ class PruningTask:
             self.training,
             teacher=teacher,
             checkpoint=checkpoint,
+            settings={"network": fingerprint(self.graph), "pruning": self._choices()},
             report=lambda epoch: self.report(epoch.line),
         )
         return folded(module.cpu().to_graph(), graph)

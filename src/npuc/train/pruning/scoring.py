@@ -46,6 +46,8 @@ class Scorer:
         device_of(self.device)
         self._module = TrainableNetwork(self.graph).to(self.device).eval()
         self._goal = F.log_softmax(self._outputs(self._module).flatten(1), 1)
+        if self.eval_fn is None:
+            self.data.require_classes(self._goal.shape[1])
 
     def _outputs(self, module: Any) -> Any:
         return predictions(module, self.data, self.device)
@@ -99,6 +101,7 @@ def weight_salience(graph: Graph, data: TrainingData, device: str = "cpu") -> di
         if part.labels is None:
             loss = outputs.square().sum() / len(data)
         else:
+            part.require_classes(outputs.flatten(1).shape[1])
             labels = torch.from_numpy(part.labels).to(device)
             loss = F.cross_entropy(outputs.flatten(1), labels, reduction="sum") / len(data)
         loss.backward()

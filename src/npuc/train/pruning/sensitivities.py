@@ -20,7 +20,7 @@ from npuc.activity import activity
 from npuc.arrays import Array
 from npuc.errors import FileFormatError, UsageError
 from npuc.files import write_atomically
-from npuc.ir import Graph
+from npuc.train.checkpoint import fingerprint
 from npuc.train.pruning.groups import DependencyGraph
 from npuc.train.pruning.scoring import Score, Scorer
 from npuc.train.pruning.search import HarmOf
@@ -113,15 +113,6 @@ class Sensitivity:
             return float(np.interp(keep, keeps, harms) * (1 + 4 * beyond) + 1e-9 * (keeps[-1] - keep))
 
         return harm
-
-
-def fingerprint(graph: Graph, *more: Any) -> str:
-    """A digest of a network's weights and of whatever else decides a result."""
-    digest = hashlib.sha256(repr(more).encode())
-    for ref in graph.used_weights():
-        digest.update(ref.encode())
-        digest.update(np.ascontiguousarray(graph.weights.array(ref)).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def measure_sensitivity(

@@ -15,6 +15,7 @@ from npuc.arithmetic.sparsity import SparsityPattern
 from npuc.engine.torch.module import TorchStep
 from npuc.errors import TrainingError, UsageError
 from npuc.ir import Graph, top
+from npuc.train.checkpoint import fingerprint
 from npuc.train.data import TrainingData
 from npuc.train.loop import Epoch, fit
 from npuc.train.network import TrainableNetwork
@@ -108,9 +109,17 @@ def sparsify(
     steps = int(gradual * options.epochs * max(1, len(samples) // options.batch))
     training = SparseTraining(module, sparse_parameters(module, pattern, exclude), pattern, steps)
     teacher = TrainableNetwork(graph) if options.loss != "labels" else None
+    settings = {
+        "network": fingerprint(graph),
+        "pattern": str(pattern),
+        "gradual": gradual,
+        "permute": permute,
+        "exclude": sorted(exclude),
+        "activation_sparsity": [activation_sparsity, activation_block],
+    }
     history = fit(
         module, samples, validation, options, teacher=teacher, before_step=training.before_step,
-        checkpoint=checkpoint, report=report,
+        checkpoint=checkpoint, report=report, settings=settings,
     ).history  # fmt: skip
     training.finish()
     return replace(result, graph=module.to_graph(), history=history)
