@@ -27,6 +27,7 @@ typedef struct npu_needs {
 /*
  * Find out by a run on what the inputs of the model hold now; of a program with several entries, by runs of all of them, for an arena
  * in which any can run; of an entry that npu_entry gave, of that one. For a runtime with a heap; no other model may run meanwhile.
+ * States that operators of plugins keep are freed: the next run begins with new ones.
  */
 NPU_API npu_status npu_measure(npu_model *model, npu_needs *needs);
 
