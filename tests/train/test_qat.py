@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -324,3 +325,60 @@ def test_a_state_dict_carries_what_calibration_fixed() -> None:
     missing = {name: tensor for name, tensor in state.items() if not name.endswith("_extra_state")}
     with pytest.raises(RuntimeError, match="_extra_state"):
         qat.load_state_dict(missing)
+
+
+def prepared_residual(data: TrainingData) -> Any:
+    torch.manual_seed(0)
+    config = QuantizationConfig.model_validate({"scheme": {"weight": "i4"}})
+    return npuc.train.prepare(Residual(), data, target="edge-4t", config=config)
+
+
+def test_autocast_trains_and_leaves_the_integers_alone() -> None:
+    data = samples(32)
+    qat = prepared_residual(data)
+    x, labels = torch.from_numpy(data.inputs[0]), torch.from_numpy(data.labels)
+    plain = qat(x).detach()
+    optimizer = torch.optim.AdamW(qat.parameters(), lr=0.01)
+    losses = []
+    for step in range(8):
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = qat.train()(x)
+            loss = torch.nn.functional.cross_entropy(outputs, labels)
+        if not step:
+            torch.testing.assert_close(outputs.float(), plain, rtol=0, atol=0.1 * float(plain.abs().max()))
+            index = qat._scale_of[qat.plan.source.outputs[0].value]
+            steps = outputs.detach() / qat.activation_scales[index]().detach()
+            torch.testing.assert_close(steps, steps.round(), rtol=0, atol=1e-3)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.95 * losses[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = qat.eval()(x)
+    outside = copy.deepcopy(qat)(x)
+    assert inside.dtype == torch.float32 and torch.equal(inside, outside)
+
+
+def test_data_parallel_training_gives_the_parameters_of_a_plain_loop(tmp_path: Path) -> None:
+    data = samples(16)
+    x, labels = torch.from_numpy(data.inputs[0]), torch.from_numpy(data.labels)
+    alone, shared = prepared_residual(data), prepared_residual(data)
+    distributed = torch.distributed
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        parallel = torch.nn.parallel.DistributedDataParallel(shared)
+        for module in (alone, parallel):
+            optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
+            for _ in range(3):
+                loss = torch.nn.functional.cross_entropy(module.train()(x), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        np.testing.assert_array_equal(parallel.eval()(x), alone.eval()(x))
+        state = {name.removeprefix("module."): tensor for name, tensor in parallel.state_dict().items()}
+        fresh = prepared_residual(data)
+        fresh.load_state_dict(state)
+        np.testing.assert_array_equal(fresh.eval()(x), alone(x))
+    finally:
+        distributed.destroy_process_group()

@@ -11,16 +11,21 @@ import pytest
 from npuc import lang
 from npuc.arithmetic.sparsity import SparsityPattern
 from npuc.arrays import Array
-from npuc.engine import FloatEngine
+from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import TrainingError, UsageError
-from npuc.ir import Graph, npu, value_name
+from npuc.ir import Graph, npu, shape_of, value_name
+from npuc.profile.work import sparse_layers
 from npuc.quant import SCHEMES, quantize
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.layers import integer_layers, replace_integers
+from npuc.target import Target
 from npuc.train.sparsity.masks import kept_magnitude, magnitude_mask, masked_graph, masks_of, prunable_weights
+from support.networks.backend import machine
+from support.programs.equal_modes import check
 
 torch = pytest.importorskip("torch")
 
+import npuc.train  # noqa: E402
 from npuc.train.loop import accuracy, fit  # noqa: E402
 from npuc.train.network import TrainableNetwork  # noqa: E402
 from npuc.train.options import TrainingOptions  # noqa: E402
@@ -243,3 +248,29 @@ def test_masks_leave_other_weights_alone() -> None:
     for name in graph.weights:
         before, after = graph.weights[name].array(), sparse.weights[name].array()
         np.testing.assert_array_equal(after, np.where(masks.get(name, True), before, 0))
+
+
+def test_integers_of_quantization_aware_training_have_the_pattern_and_are_skipped() -> None:
+    graph, data = network(), images(64)
+    qat = npuc.train.prepare(graph, data, target=None)
+    parameters = sparse_parameters(qat, HALF)
+    sparse = SparseTraining(qat, parameters, HALF, steps=2)
+    options = TrainingOptions(epochs=2, batch=32, rate=0.01, ema=0.5)
+    fit(qat, data, options=options, parameters=qat.parameter_groups(), before_step=sparse.before_step)
+    sparse.finish()
+    learned = dict(qat.named_parameters())
+    for name, axis in parameters.items():
+        weight = np.moveaxis(learned[name].detach().numpy(), axis, 1)
+        assert HALF.holds(weight if weight.ndim > 2 else weight[:, :, None])
+    integers = qat.export()
+    convolutions = [op for op in integers.ops if isinstance(op, npu.Conv)]
+    patterns = [HALF.holds(integers.constant(op.weight)) for op in convolutions if shape_of(op.x)[1] % 4 == 0]
+    assert len(patterns) >= 5 and all(patterns)
+    # Eval mode, graph mode and the program that skips zeros are the same bits.
+    x = data[0][:2]
+    expected = [IntegerEngine(integers).run({"x": row[None]})["y"] for row in x]
+    np.testing.assert_array_equal(qat.eval()(torch.from_numpy(x)), np.concatenate(expected))
+    description = machine(64 << 10).to_dict()
+    description["compute"]["sparsity"] = ["2:4"]
+    done = check(integers, Target.from_dict(description), 1)
+    assert done is not None and sparse_layers(done.model)

@@ -134,13 +134,15 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _quantized(self, value: Value, tensor: Any, scales: list[Any]) -> Any:
-        index = self._scale_of.get(value)
+        index, kind = self._scale_of.get(value), self.plan.fixed.get(value)
+        if index is None and kind is None:
+            return tensor
+        # Under autocast tensors may have 8 bits of precision, too few for the integers of a range.
+        tensor = tensor.float()
         if index is not None:
             place = self.plan.tensors[index]
-            return fake_quantize(tensor, scales[index].to(tensor.dtype), place.kind.zero_point, *place.limits)
-        kind = self.plan.fixed.get(value)
-        if kind is None:
-            return tensor
+            return fake_quantize(tensor, scales[index], place.kind.zero_point, *place.limits)
+        assert kind is not None
         scale = torch.as_tensor(kind.scale, dtype=tensor.dtype, device=tensor.device)
         return fake_quantize(tensor, scale, kind.zero_point, *kind.dtype.limits)
 
@@ -177,7 +179,7 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
             # Not a submodule: its buffers are no state of this one.
             object.__setattr__(self, "_exact", (state, network))
         assert self._exact is not None
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast(inputs[0].device.type, enabled=False):
             outputs, self._together = self._exact[1].outputs(
                 [x.to(torch.float32) if x.is_floating_point() else x for x in inputs], self._together
             )
