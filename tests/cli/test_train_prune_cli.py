@@ -48,6 +48,17 @@ def test_groups_are_listed_with_advice(npuc: Any, files: tuple[Path, Path]) -> N
     assert "24 channels in 2 groups can be removed" in text
 
 
+def test_advice_counts_no_channel_of_excluded_layers(npuc: Any, files: tuple[Path, Path]) -> None:
+    assert "24 channels in 2 groups" in " ".join(npuc("train", "groups", files[0]).out.split())
+    text = npuc("train", "groups", files[0], "--exclude", "wide").out
+    assert "8 channels in 1 group can be removed" in " ".join(text.split())
+
+
+def test_a_plot_is_named_after_what_it_is(npuc: Any, files: tuple[Path, Path], tmp_path: Path) -> None:
+    done = npuc("train", "sensitivity", files[0], "--data", files[1], "--plot", tmp_path / "plot.png")
+    assert done.status == 2 and "does not end in .svg" in " ".join(done.err.split())
+
+
 def test_a_network_is_pruned_and_written(npuc: Any, files: tuple[Path, Path], tmp_path: Path) -> None:
     model, data = files
     slim = tmp_path / "slim.onnx"

@@ -50,7 +50,7 @@ def command(args: TrainGroupsCommand) -> None:
         for group in groups
     ]
     printer.table(["group", "channels", "layers", "why they stay"], rows, right=["channels", "layers"])
-    advice = advise(graph, target, args.count)
+    advice = advise(graph, target, args.count, args.exclude or ())
     printer.say(advice.text)
     printer.result(
         {

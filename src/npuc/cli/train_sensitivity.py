@@ -62,9 +62,10 @@ def command(args: TrainSensitivityCommand) -> None:
     from npuc.train.pruning.sensitivities import plot_sensitivity
 
     printer = Printer(args.quiet, args.as_json)
-    for path in (args.plot, args.output):
-        if path is not None:
-            writable(path)
+    if args.plot is not None:
+        options.result(args.plot, ".svg", "--plot")
+    if args.output is not None:
+        writable(args.output)
     criterion = PruningOptions.checked(criterion=args.criterion).criterion
     target = None if args.target is None else load_target(args.target)
     graph = network_to_quantize(args.model, options.imported_as(args.model, args.input_shape))

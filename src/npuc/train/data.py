@@ -73,8 +73,8 @@ class TrainingData:
         )
         if len(wrong):
             raise UsageError(
-                f"{counted(len(wrong), 'label')} of {len(self)}, such as {wrong[0]}, are none of the {classes} classes that "
-                "the network has scores for",
+                f"the label {wrong[0]} is none of the {classes} classes that the network has scores for; so are {len(wrong)} of "
+                f"{counted(len(self), 'label')}",
                 fix=f"Labels are from 0 to {classes - 1}; --label-offset adds a number to all of them",
             )
 

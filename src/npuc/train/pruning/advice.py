@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,9 +39,14 @@ class PruningAdvice:
         return {"method": self.method, "words": list(self.words), "smallest": self.smallest}
 
 
-def advise(graph: Graph, target: Target | None = None, samples: int | None = None) -> PruningAdvice:
-    """Which method fits: by what of the network can be pruned, what that would save, and the samples that there are."""
-    dependencies = DependencyGraph(graph)
+def advise(
+    graph: Graph, target: Target | None = None, samples: int | None = None, exclude: Collection[str] = ()
+) -> PruningAdvice:
+    """Which method fits: by what of the network can be pruned, what that would save, and the samples that there are.
+
+    `exclude` names layers whose channels stay.
+    """
+    dependencies = DependencyGraph(graph, exclude)
     if not dependencies.groups:
         reasons = sorted({group.reason for group in dependencies.frozen})
         words = "no channel of the network can be removed"
