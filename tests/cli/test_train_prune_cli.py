@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 pytest.importorskip("torch")
 
@@ -114,3 +115,14 @@ def test_a_mistake_is_told(
     outcome = npuc("train", "prune", model, "--data", data, "--epochs", 0, *held, *arguments)
     assert outcome.status == 2
     assert words in outcome.err
+
+
+def test_images_without_preprocessing_are_noted(npuc: Any, files: tuple[Path, Path], tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8), 50).save(tmp_path / "images" / name / "0.png")
+    arguments = ("train", "sensitivity", files[0])
+    assert "no preprocessing" in npuc(*arguments, "--data", tmp_path / "images").err
+    stated = npuc(*arguments, "--data", tmp_path / "images", "--scale", "0.01")
+    assert stated.status == 0 and "no preprocessing" not in stated.err
+    assert "no preprocessing" not in npuc(*arguments, "--data", files[1]).err

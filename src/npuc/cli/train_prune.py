@@ -120,7 +120,7 @@ def command(args: TrainPruneCommand) -> None:
     )
     training = args.run.training()
     DependencyGraph(graph, args.exclude or ())
-    train, held = args.samples.split(graph, args.held)
+    train, held = args.samples.split(graph, args.held, printer)
     result = prune(
         graph,
         train,

@@ -79,7 +79,7 @@ def command(args: TrainQatCommand) -> None:
     device = device_of(chosen.device)
     graph = network_to_quantize(args.model, options.imported_as(args.model, args.input_shape, args.weights))
     options.tell_import(printer, graph)
-    data = args.samples.load(graph)
+    data = args.samples.load(graph, printer)
     train, held = data.split(args.validation) if args.validation else (data, None)
     machine = load_target(args.target)
     qat = prepare(graph, train, target=machine, config=args.config)

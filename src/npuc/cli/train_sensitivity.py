@@ -71,7 +71,7 @@ def command(args: TrainSensitivityCommand) -> None:
     graph = network_to_quantize(args.model, options.imported_as(args.model, args.input_shape))
     measured = sensitivity(
         graph,
-        args.samples.load(graph),
+        args.samples.load(graph, printer),
         criterion=criterion,
         target=target,
         exclude=args.exclude or (),

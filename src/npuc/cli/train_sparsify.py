@@ -97,7 +97,7 @@ def command(args: TrainSparsifyCommand) -> None:
     from npuc.train.sparsity import sparsify
 
     training = args.run.training()
-    train, held = args.samples.split(graph, args.held)
+    train, held = args.samples.split(graph, args.held, printer)
     trained = []
 
     def report(epoch: Epoch) -> None:

@@ -12,6 +12,7 @@ from npuc.cli import options
 from npuc.cli.command_options import CommandOptions
 
 if TYPE_CHECKING:
+    from npuc.cli.console import Printer
     from npuc.ir import Graph
     from npuc.train import TrainingData, TrainingOptions
 
@@ -51,7 +52,7 @@ class SampleOptions(CommandOptions):
     ] = None
     max_count: given.MaxCount = None
 
-    def load(self, graph: Graph) -> TrainingData:
+    def load(self, graph: Graph, printer: Printer) -> TrainingData:
         """Read the samples for the inputs of a network."""
         from npuc.datasets.data import DataLocation
         from npuc.train import load_data
@@ -60,12 +61,17 @@ class SampleOptions(CommandOptions):
         fields = options.preprocess_fields({name: text for name, text in texts.items() if text is not None})
         place = DataLocation(self.data, self.annotations, self.images, self.classes, self.label_offset)
         return load_data(
-            graph, place, dataset=self.dataset, preprocess=fields or None, max_count=self.max_count
+            graph,
+            place,
+            dataset=self.dataset,
+            preprocess=fields or None,
+            max_count=self.max_count,
+            note=printer.note,
         )
 
-    def split(self, graph: Graph, count: int | None) -> tuple[TrainingData, TrainingData]:
+    def split(self, graph: Graph, count: int | None, printer: Printer) -> tuple[TrainingData, TrainingData]:
         """Read the samples, and hold back the last `count` of them; without a number 500, or a tenth if there are few."""
-        data = self.load(graph)
+        data = self.load(graph, printer)
         return data.split(min(500, max(1, len(data) // 10)) if count is None else count)
 
 

@@ -6,7 +6,7 @@ train, held = data.split(3000)                # the last 3,000 choose, the other
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from npuc.activity import activity
 from npuc.arrays import Array
 from npuc.datasets.data import DataLocation, find_dataset
+from npuc.datasets.formats.arrays import read_row
 from npuc.errors import EvaluationDataError, UsageError
 from npuc.evaluate.subject import Feeding, ModelFile, Subject, settle_preprocessing
 from npuc.ir import Graph
@@ -102,10 +103,12 @@ def load_data(
     dataset: str | None = None,
     preprocess: Mapping[str, Any] | None = None,
     max_count: int | None = None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> TrainingData:
     """Read a data set of classes, or one without labels, and prepare its samples for the inputs of a network.
 
-    `preprocess` are fields of `Preprocess` that replace what the network states about its images.
+    `preprocess` are fields of `Preprocess` that replace what the network states about its images; `note` gets what users should
+    know of how images become inputs.
     """
     place = location if isinstance(location, DataLocation) else DataLocation(Path(location))
     opened = find_dataset(place, dataset).open(place)
@@ -117,7 +120,10 @@ def load_data(
         )
     entries = list(opened.entries)[:max_count]
     subject = Subject(ModelFile(place.path), "float", graph)
-    settle_preprocessing([subject], preprocess or {})
+    notes = settle_preprocessing([subject], preprocess or {})
+    if opened.read is not read_row:
+        for text in notes:
+            note(text)
     feeding = Feeding(subject)
     rows: dict[str, list[Array]] = {name: [] for name in feeding.ports}
     size = 0
