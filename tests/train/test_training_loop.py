@@ -184,6 +184,8 @@ def test_errors_say_what_to_do() -> None:
         fit(TrainableNetwork(network()), data.inputs[0], None, FAST)
     with pytest.raises(UsageError, match="different numbers of samples"):
         TrainingData((data.inputs[0],), np.zeros(5))
+    with pytest.raises(UsageError, match=r"shape \[96, 3\], .* argmax"):
+        fit(TrainableNetwork(network()), (data.inputs[0], np.eye(3)[data.labels]), None, FAST)
     with pytest.raises(UsageError, match="'epochs'"):
         TrainingOptions.checked(epochs=-1)
     with pytest.raises(UsageError, match="between 1 and 95"):

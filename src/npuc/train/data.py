@@ -47,6 +47,11 @@ class TrainingData:
             )
         if not counts.pop():
             raise UsageError("there is no sample to train on")
+        if self.labels is not None and self.labels.ndim != 1:
+            raise UsageError(
+                f"labels have the shape {list(self.labels.shape)}, and the class of a sample is one number",
+                fix="Give an array of one axis; argmax(1) makes classes of one-hot rows",
+            )
 
     @staticmethod
     def of(data: Any) -> TrainingData:
