@@ -89,7 +89,8 @@ class AnalyzeCommand(CommandOptions):
     advise: Annotated[
         bool,
         typer.Option(
-            "--advise", help="Also say which method of pruning fits the network, and what it could save."
+            "--advise",
+            help="Also say whether pruning, quantization-aware training and sparsity fit the network, and what to expect.",
         ),
     ] = False
     threads: options.Threads = None
@@ -174,11 +175,18 @@ def command(args: AnalyzeCommand) -> None:
     for line in written:
         printer.say(line)
     if args.advise:
-        from npuc.train.pruning import advise
+        from npuc.quant.analysis.measurements import decibels
+        from npuc.train.advice import TrainingAdvice, advise_qat, advise_sparsity
+        from npuc.train.pruning import PruningAdvice, advise
 
-        advice = advise(pair.source, machine)
-        printer.say(advice.text)
-        result["pruning"] = advice.as_json()
+        advised: dict[str, PruningAdvice | TrainingAdvice] = {
+            "pruning": advise(pair.source, machine),
+            "qat": advise_qat(pair.scheme_of, decibels(analysis.measurements.output_noise)),
+            "sparsity": advise_sparsity(pair.source, machine),
+        }
+        for method, advice in advised.items():
+            printer.say(advice.text)
+            result[method] = advice.as_json()
     printer.result(result)
 
 

@@ -49,7 +49,7 @@ LEVERS = {
 _LEAST = 0.01
 """Findings that account for a smaller share of the noise are not reported."""
 _STANDS_OUT = 0.05
-_CLOSE = 30.0
+CLOSE = 30.0
 """Decibels of the outputs above which labels and boxes hardly change."""
 _EXPLAINED = 0.5
 """The share of a tensor's noise that a finding has to account for to count as its explanation."""
@@ -82,7 +82,7 @@ class Analysis:
         noises = sorted((rounding.noise for rounding in costs), reverse=True)
         half = int(np.searchsorted(np.cumsum(noises), measured.separate / 2)) + 1
         words.append(f"Half of it comes from {half} of these {len(noises)} roundings.")
-        if decibels(measured.output_noise) >= _CLOSE:
+        if decibels(measured.output_noise) >= CLOSE:
             words.append("That is close to float: shares below are shares of little.")
         if not any(finding.severity >= _STANDS_OUT for finding in self.findings):
             words.append(
