@@ -38,7 +38,7 @@ def test_it_trains_and_writes_integers(folder: Path, capsys: pytest.CaptureFixtu
         str(folder / "net.mlir"),
         "--data",
         str(folder / "train.npz"),
-        "--validation",
+        "--validation-count",
         "40",
     ]
     command += ["--epochs", "20", "--batch", "16", "--rate", "0.5", "--loss", "labels", "--json"]
@@ -65,7 +65,7 @@ def test_it_trains_and_writes_integers(folder: Path, capsys: pytest.CaptureFixtu
         ({"-o": "out.npu"}, "does not end in .mlir"),
         ({"--data": "absent.npz"}, "does not exist"),
         ({"--optimizer": "adam"}, "the training option 'optimizer'"),
-        ({"--validation": "500"}, "500 of 120 samples cannot be held back"),
+        ({"--validation-count": "500"}, "500 of 120 samples cannot be held back"),
         ({"--loss": "label"}, "the training option 'loss'"),
     ],
 )

@@ -28,7 +28,9 @@ class TrainQatCommand(CommandOptions):
     ]
     validation: Annotated[
         int,
-        typer.Option(min=0, help="The number of samples, the last ones of the data, that only measure."),
+        typer.Option(
+            "--validation-count", min=0, help="Samples, the last of --data, that measure and do not train."
+        ),
     ] = 0
     target: options.Target = "edge-4t"
     config: Annotated[
