@@ -175,6 +175,7 @@ def test_smooth_functions_run_in_f32_on_the_npu() -> None:
     program = quantize(graph, {}, SCHEMES["f32"])
     assert program.float_reasons == {}
     assert sum(isinstance(op, npu.FloatTable) for op in program.ops) == len(TABLES) + 3
+    program.verify()
     inputs = random_inputs(graph, 3)
     exact = FloatEngine(graph).run(inputs)
     for target, level in ((load_target("bm1684x-like"), 2), (with_floats(machine(64 << 10)), 1)):

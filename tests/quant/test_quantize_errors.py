@@ -114,7 +114,7 @@ def test_sums_that_could_overflow_take_the_wide_accumulator_or_leave_the_layer_f
     [
         ({"layers": {"cnov": "int16"}}, "no layer 'cnov' in the network.*'conv'"),
         ({"scheme": {"requant": "pow2"}}, "needs power-of-two scales"),
-        ({"types": {"conv": {"activation": "i7"}}}, "'activation' cannot be 'i7'.*i8, ui8, i9"),
+        ({"types": {"conv": {"activation": "i1"}}}, "'activation' cannot be 'i1'.*i8, ui8"),
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused(ones: Graph, config: dict[str, Any], words: str) -> None:

@@ -224,6 +224,10 @@ class FloatTable(FloatOp):
     """Those of the function that are not the usual ones."""
     y = result()
 
+    def narrow_operands(self) -> Sequence[Any]:
+        """A table of f32 is bytes, one of a narrow type has entries of that type."""
+        return self.operands if is_narrow_float(self.to) else self.operands[:1]
+
     def infer(self) -> Sequence[Attribute]:
         """The shape of x."""
         shape = shape_of(self.table)
