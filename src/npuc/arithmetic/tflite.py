@@ -74,7 +74,8 @@ def rounded_multiplier(real: float, steps: int = 256) -> tuple[int, int]:
 
     So do LiteRT's reference kernels of fully connected layers. Of the 31-bit multipliers next to the real one, the first
     is taken with which no sum that gives one of the outputs -steps..steps is rounded to another side; where there is none
-    (tiny factors) or too many outputs (16 bits), the nearest, which then differs for sums within 2^-31 of a tie.
+    (tiny factors, and ones like 0.7, whose products in float64 lie on both sides of their ties) or too many outputs (16 bits),
+    the nearest, which then differs for sums within 2^-31 of a tie.
 
     >>> rounded_multiplier(0.125)
     (1073741825, 33)
