@@ -42,8 +42,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("untested models")
     for line in lines:
         terminalreporter.write_line(line)
-    reports = (report for group in terminalreporter.stats.values() for report in group)
-    if any("test_compat_examples" in getattr(entry, "nodeid", "") for entry in reports):
+    entries = (entry for group in terminalreporter.stats.values() for entry in group)
+    if any("test_compat_examples" in getattr(entry, "nodeid", "") for entry in entries):
         from support.compat_examples import summary
 
         terminalreporter.section("vendors' documents")

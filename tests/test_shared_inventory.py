@@ -35,7 +35,7 @@ def written(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> Wri
 
     def summary(folder: Path) -> list[str]:
         monkeypatch.setattr(hooks, "SHARED_MODELS", folder)
-        terminal: Any = _Terminal(lines=[])
+        terminal: Any = _Terminal(lines=[], stats={})
         hooks.pytest_terminal_summary(terminal)
         lines: list[str] = terminal.lines
         return lines
