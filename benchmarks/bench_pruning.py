@@ -13,17 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cifar10 import SHARED, resnet20, training_data, validation_data
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARED = Path(os.environ.get("NPUC_SHARED", ROOT.parent / "shared"))
-MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-HELD = 3000
 CELLS: dict[str, dict[str, Any]] = {
     "float": {},
     "cycles60": {"budget": "cycles=0.6"},
@@ -40,39 +37,6 @@ CELLS: dict[str, dict[str, Any]] = {
     "edge4t_cycles60": {"budget": "cycles=0.6", "target": "edge-4t"},
 }
 """Cells without a budget only train: the network as it is, or one that another tool cut."""
-
-
-def normalized(pixels: Any) -> Any:
-    """Images from bytes."""
-    mean, deviation = (part.astype(np.float32)[:, None, None] for part in (MEAN, STD))
-    return np.ascontiguousarray((pixels.astype(np.float32) / 255 - mean) / deviation, np.float32)
-
-
-def training_data(folder: Path, count: int | None) -> tuple[Any, Any]:
-    """What is trained on, and the images that choose."""
-    from PIL import Image
-
-    from npuc.train.data import TrainingData
-
-    Image.MAX_IMAGE_PIXELS = None
-    labels = np.array([int(line) for line in (folder / "labels.txt").read_text().split()])
-    images, classes = [], []
-    for number in (1, 2, 3):
-        path = folder / f"batch_{number}.webp"
-        if path.exists():
-            sheet = np.asarray(Image.open(path).convert("RGB")).reshape(100, 32, 100, 32, 3)
-            images.append(sheet.transpose(0, 2, 4, 1, 3).reshape(-1, 3, 32, 32))
-            classes.append(labels[10_000 * (number - 1) : 10_000 * number])
-    border = tuple(float(value) for value in -MEAN / STD)
-    whole = TrainingData((normalized(np.concatenate(images)),), np.concatenate(classes), border)
-    train, held = whole.split(HELD)
-    return (train if count is None else train[:count]), held
-
-
-def model_path() -> Path:
-    """The network that all cells start from."""
-    folder = os.environ.get("NPUC_MODELS")
-    return Path(folder or SHARED / "models" / "onnx") / "cifar10_resnet20.onnx"
 
 
 def prune_cell(arguments: argparse.Namespace) -> None:
@@ -125,7 +89,7 @@ def prune_cell(arguments: argparse.Namespace) -> None:
         generations=4,
         population=10,
     )
-    graph = network_to_quantize(model_path())
+    graph = network_to_quantize(resnet20())
     start = time.perf_counter()
 
     def report(line: str) -> None:
@@ -156,7 +120,7 @@ def prune_cell(arguments: argparse.Namespace) -> None:
         slim = result.graph
     else:
         if "network" in cell:
-            graph = network_to_quantize(model_path().parent / cell["network"])
+            graph = network_to_quantize(resnet20().parent / cell["network"])
         task.work_dir.mkdir(parents=True, exist_ok=True)
         slim = task.fine_tuned(graph, task.work_dir / "training.safetensors")
         record["score"] = task.final_score(slim)
@@ -168,8 +132,6 @@ def prune_cell(arguments: argparse.Namespace) -> None:
 
 def measure(arguments: argparse.Namespace) -> None:
     """All cells on the validation images, and their cycles; one file of results a cell."""
-    from PIL import Image
-
     from npuc.flow import network_to_quantize
     from npuc.ir import load_graph
     from npuc.target import load_target
@@ -178,17 +140,9 @@ def measure(arguments: argparse.Namespace) -> None:
     from npuc.train.network import TrainableNetwork
     from npuc.train.pruning.budget import CycleCost, MacCost
 
-    folder = SHARED / "data" / "cifar10" / "val"
-    rows = [line.split() for line in (folder.parent / "val.txt").read_text().splitlines() if line.strip()]
-    pixels = np.stack(
-        [
-            np.asarray(Image.open(folder / Path(name).name).convert("RGB")).transpose(2, 0, 1)
-            for name, _ in rows
-        ]
-    )
-    x, labels = normalized(pixels), np.array([int(label) for _, label in rows])
+    x, labels = validation_data()
     out = Path(arguments.out)
-    networks = {"original": network_to_quantize(model_path())}
+    networks = {"original": network_to_quantize(resnet20())}
     networks |= {path.stem: load_graph(path) for path in sorted(out.glob("*.mlir"))}
     for name, graph in networks.items():
         path = out / f"{name}.val.json"
@@ -295,7 +249,7 @@ def weights_for_peer(arguments: argparse.Namespace) -> None:
     from npuc.flow import network_to_quantize
     from npuc.ir import top
 
-    graph = network_to_quantize(model_path())
+    graph = network_to_quantize(resnet20())
     arrays: dict[str, Any] = {}
     for op in graph.ops:
         if isinstance(op, top.Conv | top.MatMul):

@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cifar10 import SHARED, training_data, validation_data
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARED = Path(os.environ.get("NPUC_SHARED", ROOT.parent / "shared"))
-MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-HELD = 3000
 FIRST, LAST = "first", "last"
 
 A4 = {
@@ -40,41 +38,6 @@ CONFIGS: dict[str, dict[str, Any] | None] = {
     "vit_w4a8": {"scheme": {"weight": "i4"}, "layers": {FIRST: {"weight": "i8"}, LAST: {"weight": "i8"}}},
     "vit_float": None,
 }
-
-
-def sheets(folder: Path) -> tuple[Any, Any]:
-    """The training images of the sheets that are there as bytes (N, 3, 32, 32), and their classes."""
-    from PIL import Image
-
-    Image.MAX_IMAGE_PIXELS = None
-    labels = np.array([int(line) for line in (folder / "labels.txt").read_text().split()])
-    images, classes = [], []
-    for number in (1, 2, 3):
-        path = folder / f"batch_{number}.webp"
-        if path.exists():
-            sheet = np.asarray(Image.open(path).convert("RGB")).reshape(100, 32, 100, 32, 3)
-            images.append(sheet.transpose(0, 2, 4, 1, 3).reshape(-1, 3, 32, 32))
-            classes.append(labels[10_000 * (number - 1) : 10_000 * number])
-    return np.concatenate(images), np.concatenate(classes)
-
-
-def prepared(pixels: Any) -> Any:
-    """Normalized images."""
-    scaled = (pixels.astype(np.float32) / 255 - MEAN.astype(np.float32)[:, None, None]) / STD.astype(
-        np.float32
-    )[:, None, None]
-    return np.ascontiguousarray(scaled, np.float32)
-
-
-def training_data(folder: Path, count: int | None = None) -> tuple[Any, Any]:
-    """What is trained on, and the held images that choose."""
-    from npuc.train.data import TrainingData
-
-    pixels, labels = sheets(folder)
-    border = tuple(float(value) for value in -MEAN / STD)
-    whole = TrainingData((prepared(pixels),), labels.astype(np.int64), border)
-    train, held = whole.split(HELD)
-    return (train if count is None else train[:count]), held
 
 
 def model_path(cell: str) -> Path:
@@ -174,7 +137,6 @@ def train(arguments: argparse.Namespace) -> None:
 def measure(arguments: argparse.Namespace) -> None:
     """All trained cells on the validation images: float by torch, integers by graph mode. One file of results a cell."""
     import torch
-    from PIL import Image
 
     from npuc.engine import IntegerEngine
     from npuc.train.checkpoint import load_checkpoint
@@ -182,15 +144,7 @@ def measure(arguments: argparse.Namespace) -> None:
     from npuc.train.loop import predictions
 
     torch.set_num_threads(arguments.threads)
-    folder = SHARED / "data" / "cifar10" / "val"
-    rows = [line.split() for line in (folder.parent / "val.txt").read_text().splitlines() if line.strip()]
-    pixels = np.stack(
-        [
-            np.asarray(Image.open(folder / Path(name).name).convert("RGB")).transpose(2, 0, 1)
-            for name, _ in rows
-        ]
-    )
-    x, labels = prepared(pixels), np.array([int(label) for _, label in rows])
+    x, labels = validation_data()
     data, _ = training_data(Path(arguments.data), 256)
     for path in sorted(Path(arguments.out).glob("*.safetensors")):
         done = path.with_suffix(".val.json")

@@ -13,17 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cifar10 import SHARED, normalized, resnet20, training_data, validation_data
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARED = Path(os.environ.get("NPUC_SHARED", ROOT.parent / "shared"))
-MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-HELD = 3000
 TARGET = "edge-4t"
 CELLS: dict[str, dict[str, Any]] = {
     "dense": {},
@@ -34,54 +31,6 @@ CELLS: dict[str, dict[str, Any]] = {
     "4:8": {"pattern": "4:8"},
     "4:16": {"pattern": "4:16"},
 }
-
-
-def normalized(pixels: Any) -> Any:
-    """Images from bytes (N, 3, H, W)."""
-    mean, deviation = (part.astype(np.float32)[:, None, None] for part in (MEAN, STD))
-    return np.ascontiguousarray((pixels.astype(np.float32) / 255 - mean) / deviation, np.float32)
-
-
-def training_data(folder: Path, count: int | None) -> tuple[Any, Any]:
-    """What is trained on, and the images that choose."""
-    from PIL import Image
-
-    from npuc.train.data import TrainingData
-
-    Image.MAX_IMAGE_PIXELS = None
-    labels = np.array([int(line) for line in (folder / "labels.txt").read_text().split()])
-    images, classes = [], []
-    for number in (1, 2, 3):
-        path = folder / f"batch_{number}.webp"
-        if path.exists():
-            sheet = np.asarray(Image.open(path).convert("RGB")).reshape(100, 32, 100, 32, 3)
-            images.append(sheet.transpose(0, 2, 4, 1, 3).reshape(-1, 3, 32, 32))
-            classes.append(labels[10_000 * (number - 1) : 10_000 * number])
-    border = tuple(float(value) for value in -MEAN / STD)
-    whole = TrainingData((normalized(np.concatenate(images)),), np.concatenate(classes), border)
-    train, held = whole.split(HELD)
-    return (train if count is None else train[:count]), held
-
-
-def validation_data() -> tuple[Any, Any]:
-    """The 1,000 validation images and their classes."""
-    from PIL import Image
-
-    folder = SHARED / "data" / "cifar10"
-    rows = [line.split() for line in (folder / "val.txt").read_text().splitlines() if line.strip()]
-    images = [np.asarray(Image.open(_image(folder, name)).convert("RGB")) for name, _ in rows]
-    labels = np.array([int(label) for _, label in rows])
-    return normalized(np.stack(images).transpose(0, 3, 1, 2)), labels
-
-
-def _image(folder: Path, name: str) -> Path:
-    return folder / name if (folder / name).exists() else folder / "val" / name
-
-
-def model_path() -> Path:
-    """The network that all cells start from."""
-    folder = os.environ.get("NPUC_MODELS")
-    return Path(folder or SHARED / "models" / "onnx") / "cifar10_resnet20.onnx"
 
 
 def train_cell(arguments: argparse.Namespace) -> None:
@@ -108,7 +57,7 @@ def train_cell(arguments: argparse.Namespace) -> None:
         epochs=arguments.epochs, batch=arguments.batch, rate=arguments.rate, clip=arguments.clip, loss=arguments.loss,
         augment=True, seed=arguments.seed, device=arguments.device,
     )  # fmt: skip
-    graph = network_to_quantize(model_path())
+    graph = network_to_quantize(resnet20())
     checkpoint = out / f"{name}.checkpoint"
     start = time.perf_counter()
 
@@ -145,7 +94,7 @@ def measure(arguments: argparse.Namespace) -> None:
 
     out = Path(arguments.out)
     images, labels = validation_data()
-    original = _right(network_to_quantize(model_path()), images, labels)
+    original = _right(network_to_quantize(resnet20()), images, labels)
     print(f"network as it comes: float {original.mean():.3f}")
     records = [json.loads(path.read_text()) for path in sorted(out.glob("*_*.json"))]
     right: dict[tuple[str, int], dict[str, Any]] = {}
