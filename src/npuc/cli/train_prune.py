@@ -15,7 +15,7 @@ import typer
 from npuc.cli import options
 from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, shorten
-from npuc.cli.training import SampleOptions, TrainingRunOptions
+from npuc.cli.training import SampleOptions, TrainingRunOptions, require_network_file, write_network
 from npuc.errors import UsageError
 from npuc.words import counted
 
@@ -90,17 +90,11 @@ class TrainPruneCommand(CommandOptions):
 @takes(TrainPruneCommand)
 def command(args: TrainPruneCommand) -> None:
     """Run the command."""
-    from npuc.files import writable
     from npuc.flow import network_to_quantize
     from npuc.train.pruning import Budget, DependencyGraph
 
     printer = Printer(args.quiet, args.as_json)
-    if args.output is not None:
-        if args.output.suffix not in (".mlir", ".onnx"):
-            raise UsageError(
-                f"{args.output} is neither .mlir nor .onnx", fix="Give the file one of these endings"
-            )
-        writable(args.output)
+    require_network_file(args.output)
     budget = Budget.parse(args.budget)
     shapes = options.imported_as(args.model, args.input_shape)
     graph = network_to_quantize(args.model, shapes)
@@ -127,29 +121,17 @@ def command(args: TrainPruneCommand) -> None:
         held,
         budget=budget,
         target=target,
-        method=args.method,  # type: ignore[arg-type]
+        method=args.method,
         options=chosen,
         training=training,
         exclude=args.exclude or (),
         work_dir=args.work_dir,
         report=printer.say,
     )
-    _write(result, args.output)
+    if args.output is not None:
+        write_network(result.graph, args.output)
     _tell(printer, args.model, result, args.output)
     printer.result(result.as_json())
-
-
-def _write(result: PruningResult, path: Path | None) -> None:
-    if path is None:
-        return
-    if path.suffix == ".onnx":
-        from npuc.export.onnx.file import export_onnx
-
-        export_onnx(result.graph, path)
-    else:
-        from npuc.ir import save_graph
-
-        save_graph(result.graph, path)
 
 
 def _tell(printer: Printer, model: Path, result: PruningResult, output: Path | None) -> None:

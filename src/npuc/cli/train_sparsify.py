@@ -15,8 +15,7 @@ import typer
 from npuc.cli import options
 from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, shorten
-from npuc.cli.training import SampleOptions, TrainingRunOptions
-from npuc.errors import UsageError
+from npuc.cli.training import SampleOptions, TrainingRunOptions, require_network_file, write_network
 from npuc.words import counted
 
 if TYPE_CHECKING:
@@ -83,16 +82,10 @@ class TrainSparsifyCommand(CommandOptions):
 @takes(TrainSparsifyCommand)
 def command(args: TrainSparsifyCommand) -> None:
     """Run the command."""
-    from npuc.files import writable
     from npuc.flow import network_to_quantize
 
     printer = Printer(args.quiet, args.as_json)
-    if args.output is not None:
-        if args.output.suffix not in (".mlir", ".onnx"):
-            raise UsageError(
-                f"{args.output} is neither .mlir nor .onnx", fix="Give the file one of these endings"
-            )
-        writable(args.output)
+    require_network_file(args.output)
     graph = network_to_quantize(args.model, options.imported_as(args.model, args.input_shape))
     from npuc.train.sparsity import sparsify
 
@@ -119,7 +112,7 @@ def command(args: TrainSparsifyCommand) -> None:
         report=report,
     )
     if args.output is not None:
-        _write(result, args.output)
+        write_network(result.graph, args.output)
     _tell(printer, args.model, result, args.output, len(result.history) - len(trained))
     printer.result(
         {
@@ -131,17 +124,6 @@ def command(args: TrainSparsifyCommand) -> None:
             "output": str(args.output) if args.output else None,
         }
     )
-
-
-def _write(result: SparsityResult, path: Path) -> None:
-    if path.suffix == ".onnx":
-        from npuc.export.onnx.file import export_onnx
-
-        export_onnx(result.graph, path)
-    else:
-        from npuc.ir import save_graph
-
-        save_graph(result.graph, path)
 
 
 def _tell(printer: Printer, model: Path, result: SparsityResult, output: Path | None, earlier: int) -> None:

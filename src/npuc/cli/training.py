@@ -1,4 +1,4 @@
-"""Options that commands of `npuc train` share: which samples, and how long and how fast to train."""
+"""Options that commands of `npuc train` share: which samples, how long and how fast to train, and where the network goes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import typer
 from npuc.cli import calibration_data as given
 from npuc.cli import options
 from npuc.cli.command_options import CommandOptions
+from npuc.errors import UsageError
+from npuc.files import writable
 
 if TYPE_CHECKING:
     from npuc.cli.console import Printer
@@ -73,6 +75,27 @@ class SampleOptions(CommandOptions):
         """Read the samples, and hold back the last `count` of them; without a number 500, or a tenth if there are few."""
         data = self.load(graph, printer)
         return data.split(min(500, max(1, len(data) // 10)) if count is None else count)
+
+
+def require_network_file(path: Path | None) -> None:
+    """An error before the training if the result could not be written after it."""
+    if path is None:
+        return
+    if path.suffix not in (".mlir", ".onnx"):
+        raise UsageError(f"{path} is neither .mlir nor .onnx", fix="Give the file one of these endings")
+    writable(path)
+
+
+def write_network(graph: Graph, path: Path) -> None:
+    """A float network in the format that the ending of the path names."""
+    if path.suffix == ".onnx":
+        from npuc.export.onnx.file import export_onnx
+
+        export_onnx(graph, path)
+    else:
+        from npuc.ir import save_graph
+
+        save_graph(graph, path)
 
 
 class TrainingRunOptions(CommandOptions):

@@ -17,7 +17,7 @@ from npuc.train.pruning.groups import DependencyGraph
 from npuc.train.pruning.iterative import prune_iteratively
 from npuc.train.pruning.once_for_all import prune_once_for_all
 from npuc.train.pruning.one_step import prune_in_one_step
-from npuc.train.pruning.options import Method, PruningOptions
+from npuc.train.pruning.options import PruningOptions
 from npuc.train.pruning.prepared import CalibrationFunction, PruningTask
 from npuc.train.pruning.result import PruningResult
 from npuc.train.pruning.scoring import EvalFunction, Scorer, weight_salience
@@ -38,7 +38,7 @@ def prune(
     *,
     budget: Budget | str,
     target: Target | str | None = None,
-    method: Method = "iterative",
+    method: str = "iterative",
     options: PruningOptions | None = None,
     training: TrainingOptions | None = None,
     exclude: Collection[str] = (),
@@ -49,6 +49,7 @@ def prune(
 ) -> PruningResult:
     """A slim network that costs no more than the budget.
 
+    `method` is iterative, one-step or once-for-all.
     `data` is `TrainingData` or a pair (inputs, labels); without `validation`, a tenth of it is held back. `exclude` names layers
     whose channels stay. `eval_fn` measures a network in place of the share of right classes, `calibration_fn` calibrates a
     pruned network in place of taking its statistics anew. With a `work_dir`, an interrupted run goes on.
