@@ -627,6 +627,10 @@ static int is_listed(const npuc_file *f, uint32_t first, uint32_t count, uint32_
 static const char *check_states(npuc_file *f)
 {
     const npuc_file_header *h = f->header;
+    /* Every state is compared with all of these, and there is no memory to sort them in. */
+    if (f->state_count > NPUC_FILE_STATES) return "there are more states than a model may have";
+    if (f->state_count && (uint64_t)h->inputs + h->outputs > NPUC_FILE_STREAM_TENSORS)
+        return "a model with states has more inputs and outputs than it may have";
     for (uint32_t k = 0; k < f->state_count; k++) {
         const npuc_file_state *s = &f->states[k];
         if (s->input >= f->tensor_count || s->output >= f->tensor_count) return refuse(f, k, "a state names a tensor that does not exist");

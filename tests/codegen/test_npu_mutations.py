@@ -13,7 +13,17 @@ import pytest
 
 from npuc.errors import FileFormatError
 from npuc.program import checksums, elf, layout
-from support.programs.files import as_bytes, good, good_entries, parse, random_model, read_in_c, sealed
+from npuc.program.model import State, Tensor
+from support.programs.files import (
+    TENSORS,
+    as_bytes,
+    good,
+    good_entries,
+    parse,
+    random_model,
+    read_in_c,
+    sealed,
+)
 
 MUTATIONS = 5000
 INTERESTING = (
@@ -171,3 +181,37 @@ def test_an_entry_for_another_machine_is_refused(driver: Path) -> None:
         data[header.offset : header.offset + rows.nbytes] = rows.tobytes()
         assert "its entries are for different machines" in read_in_python(sealed(data))
         assert read_in_c(driver, [sealed(data)]) == ["its entries are for different machines"]
+
+
+def model_with_states(states: int, others: int = 0) -> bytes:
+    """The file of a model whose inputs are all states but `others`, which the graph does not use."""
+    before, after, unused = (
+        [f"{name}{k}" for k in range(n)] for name, n in (("x", states), ("y", states), ("z", others))
+    )
+    tensors = (Tensor(name, (1,), (0,), "f32", 0.0, 0, 1, 0, 4) for name in (*before, *after, *unused))
+    return as_bytes(
+        random_model(
+            count=20,
+            tensors=(*TENSORS, *tensors),
+            inputs=("image", *before, *unused),
+            outputs=("scores", *after),
+            states=tuple(map(State, before, after)),
+        )
+    )
+
+
+def test_states_are_bounded_so_that_no_file_is_slow_to_open(driver: Path) -> None:
+    # A reader that has no memory of its own compares every state with every input, output and other state.
+    most = layout.MOST_STATES
+    cases = {
+        "at most 4096": model_with_states(most + 1),
+        "at most 65536": model_with_states(1, layout.MOST_STREAM_TENSORS),
+    }
+    refused = [
+        "there are more states than a model may have",
+        "a model with states has more inputs and outputs than it may have",
+    ]
+    assert read_in_c(driver, [model_with_states(most), *cases.values()]) == ["ok", *refused]
+    assert read_in_python(model_with_states(most)) == "ok"
+    for words, data in cases.items():
+        assert words in read_in_python(data)

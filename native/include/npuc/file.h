@@ -19,6 +19,8 @@
 #define NPUC_FILE_CHUNK 262144 /* bytes of the file that have a digest of their own */
 #define NPUC_FILE_ROUNDINGS 3 /* of a conversion */
 #define NPUC_FILE_ENTRIES 256 /* of a program, at most */
+#define NPUC_FILE_STATES 4096 /* of a model, at most */
+#define NPUC_FILE_STREAM_TENSORS 65536 /* inputs and outputs of a model with states, at most */
 #define NPUC_ELF_MACHINE 0x6E70
 #define NPUC_ELF_TYPE 3
 #define NPUC_ELF_SECTIONS 0xFF00 /* a file has fewer */

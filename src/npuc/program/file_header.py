@@ -68,6 +68,8 @@ def file_header() -> str:
         f"#define NPUC_FILE_CHUNK {checksums.CHUNK} /* bytes of the file that have a digest of their own */",
         f"#define NPUC_FILE_ROUNDINGS {len(ROUNDINGS)} /* of a conversion */",
         f"#define NPUC_FILE_ENTRIES {layout.MOST_ENTRIES} /* of a program, at most */",
+        f"#define NPUC_FILE_STATES {layout.MOST_STATES} /* of a model, at most */",
+        f"#define NPUC_FILE_STREAM_TENSORS {layout.MOST_STREAM_TENSORS} /* inputs and outputs of a model with states, at most */",
         f"#define NPUC_ELF_MACHINE 0x{elf.MACHINE:04X}",
         f"#define NPUC_ELF_TYPE {elf.TYPE}",
         f"#define NPUC_ELF_SECTIONS 0x{elf.MOST_SECTIONS:04X} /* a file has fewer */",

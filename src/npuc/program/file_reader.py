@@ -253,12 +253,22 @@ class Reader:
         )
 
     def _states(self, ports: _Ports) -> tuple[State, ...]:
-        states: list[State] = []
+        if len(self._state_rows) > layout.MOST_STATES:
+            raise ValueError(
+                f"there are {len(self._state_rows)} states; a model has at most {layout.MOST_STATES}"
+            )
+        if len(self._state_rows) and len(ports.inputs) + len(ports.outputs) > layout.MOST_STREAM_TENSORS:
+            raise ValueError(
+                f"a model with states has at most {layout.MOST_STREAM_TENSORS} inputs and outputs, and this one has "
+                f"{len(ports.inputs) + len(ports.outputs)}"
+            )
+        inputs, outputs = set(ports.inputs), set(ports.outputs)
+        states: dict[str, State] = {}
         for number, (first, second) in enumerate(self._state_rows):
             if max(first, second) >= len(self._tensors):
                 raise ValueError(f"state {number} names a tensor that does not exist")
             before, after = self._tensors[first], self._tensors[second]
-            if before.name not in ports.inputs or after.name not in ports.outputs:
+            if before.name not in inputs or after.name not in outputs:
                 raise ValueError(f"state {number} is not an input and an output of the model")
             if (before.shape, before.dtype, before.scale, before.zero_point) != (
                 after.shape,
@@ -267,10 +277,10 @@ class Reader:
                 after.zero_point,
             ):
                 raise ValueError(f"state {number} has different types as an input and as an output")
-            if any(before.name == state.input for state in states):
+            if before.name in states:
                 raise ValueError(f"state {number} is of an input that is another state already")
-            states.append(State(before.name, after.name))
-        return tuple(states)
+            states[before.name] = State(before.name, after.name)
+        return tuple(states.values())
 
     def _subgraphs(self, reasons: dict[str, Any]) -> tuple[NpuSubgraph | CpuSubgraph | HostConversion, ...]:
         rows = self.rows[".npu.subgraphs"]

@@ -169,6 +169,10 @@ ENTRIES = ".npu.entries"
 COMMON = (WEIGHTS, TARGET)
 """The sections that the entries of a program share; of all others each has its own."""
 MOST_ENTRIES = 256
+MOST_STATES = 4096
+MOST_STREAM_TENSORS = 1 << 16
+"""Inputs and outputs of a model with states. Both are looked through for each state by a reader that allocates nothing, so they
+bound the time that a hostile file can take."""
 
 
 def section_of(name: str, entry: int) -> str:
