@@ -68,12 +68,13 @@ class TensorConversion:
 
     def write(self, value: Array, to: Array) -> None:
         """Convert into memory that has the shape and the type of the result."""
+        layout = value.flags
         if (
             self._direct is not None
             and (value.dtype, to.dtype) == self._kinds
             and value.shape == to.shape
-            and value.flags.c_contiguous
-            and value.flags.aligned
+            and layout.c_contiguous
+            and layout.aligned
             and to.flags.carray
         ):
             self._direct(value, to)

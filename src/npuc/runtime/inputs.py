@@ -37,6 +37,13 @@ def arrays_of(
     inputs: Any, ports: ModelPorts, preprocessing: Mapping[str, Preprocess], raw: bool
 ) -> dict[str, Array]:
     """What a caller gave, as arrays of the types of the ports. Shapes are checked but for the batch."""
+    if type(inputs) is dict and len(inputs) == len(ports.inputs):
+        for port in ports.inputs:
+            value, info = inputs.get(port.info.name), port.info
+            if type(value) is not np.ndarray or value.shape != info.shape or value.dtype != info.dtype:
+                break
+        else:
+            return inputs  # what the model takes as it is, which no image looks like
     names = ports.input_names
     if type(inputs) is not dict and not isinstance(inputs, Mapping):
         several = isinstance(inputs, list | tuple)
@@ -58,7 +65,7 @@ def _array(
 ) -> Array:
     info = port.info
     if type(value) is np.ndarray and value.shape == info.shape and value.dtype == info.dtype:
-        return value  # what the model takes as it is, which no image looks like
+        return value
     if is_image(value, info, preprocessing) or (
         isinstance(value, list | tuple)
         and value

@@ -76,6 +76,8 @@ class Program:
         self._inputs, self._outputs, self._forms = tuple(inputs), tuple(outputs), tuple(forms)
         self._shapes = {info.name: info.shape for info in runner.input_tensors}
         self._results = session.results
+        self._is_computed = session.results.computed == tuple(range(session.results.count))
+        """Results are the program's outputs, in order."""
         self._stamps, self._rows_vary = tuple(stamps), rows_vary
 
     def is_current(self, args: Sequence[Any]) -> bool:
@@ -97,6 +99,8 @@ class Program:
         tensors = [
             form.tensor(outputs[name], rows) for name, form in zip(self._outputs, self._forms, strict=True)
         ]
+        if self._is_computed:
+            return tuple(tensors)
         return tuple(
             args[argument] if place < 0 else tensors[place]
             for place, argument in zip(self._results.computed, self._results.arguments, strict=True)
@@ -156,7 +160,8 @@ class GraphSession:
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Compute the graph."""
-        plan = self._plans.get(self._key(args)) if self._was_run else None
+        # A graph whose guards allow one set of shapes has one plan.
+        plan = self._plans.get(self._key(args) if self._varies else ()) if self._was_run else None
         program = plan.program if plan is not None else None
         if program is not None and program.is_current(args):
             return program(args)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 
 from npuc.arrays import Array
@@ -19,9 +20,12 @@ def array_of(tensor: torch.Tensor) -> Array:
     """The values of a tensor; shared with it where its type and place allow that."""
     if tensor.dtype is not torch.float32 and tensor.is_floating_point():
         tensor = tensor.float()
-    # On the host and without gradients, the short way; `force` is slow even where it has nothing to do.
-    short = tensor.is_cpu and not tensor.requires_grad and not tensor.is_neg()
-    array: Array = tensor.numpy() if short else tensor.numpy(force=True)
+    array: Array
+    try:
+        array = tensor.numpy()
+    except (RuntimeError, TypeError):
+        # It has gradients, is on another device, or is a view that negates; `force` is slow where it has nothing to do.
+        array = tensor.numpy(force=True)
     return array
 
 
@@ -40,9 +44,9 @@ class TensorForm:
     channels_last: bool
 
     @cached_property
-    def on_host(self) -> bool:
-        """Whether the memory of results is that of the host."""
-        return bool(self.device.type == "cpu")
+    def is_plain(self) -> bool:
+        """Whether an array of float32 is what torch gave, as it is."""
+        return self.dtype is torch.float32 and self.device.type == "cpu" and not self.channels_last
 
     @staticmethod
     def of(tensor: torch.Tensor) -> TensorForm:
@@ -60,8 +64,9 @@ class TensorForm:
         shape = self.shape if rows is None else (rows, *self.shape[1:])
         # A runner has no rank 0.
         tensor = torch.from_numpy(array if array.shape == shape else array.reshape(shape))
-        if tensor.dtype is not self.dtype or not self.on_host:
-            tensor = tensor.to(self.device, self.dtype)
+        if self.is_plain and array.dtype == np.float32:
+            return tensor
+        tensor = tensor.to(self.device, self.dtype)
         return tensor.contiguous(memory_format=torch.channels_last) if self.channels_last else tensor
 
 
