@@ -36,6 +36,7 @@ def rows() -> dict[tuple[str, str], tuple[str, str]]:
 
 def test_every_rule_of_every_importer_has_a_row(rows: dict[tuple[str, str], tuple[str, str]]) -> None:
     from npuc.frontend.caffe.registry import supported as caffe
+    from npuc.frontend.compass.registry import supported as compass
     from npuc.frontend.darknet.registry import supported as darknet
     from npuc.frontend.keras.registry import supported as keras
     from npuc.frontend.onnx.registry import RULES as onnx_rules
@@ -47,6 +48,7 @@ def test_every_rule_of_every_importer_has_a_row(rows: dict[tuple[str, str], tupl
     expected |= {("TensorFlow Lite", name) for name in tflite_rules}
     for title, names in (
         ("PyTorch", torch()), ("TensorFlow", tensorflow()), ("Keras", keras()), ("Caffe", caffe()), ("Darknet", darknet()),
+        ("Compass IR", compass()),
     ):  # fmt: skip
         expected |= {(title, name) for name in names}
     assert set(rows) == expected

@@ -44,7 +44,7 @@ LEVELS = (
         "Machines, networks, programs as data",
         ("detectors", "extras", "images", "ir", "program", "target", "tensors"),
     ),
-    ArchitectureLevel("Kernels, and Top IR as ONNX", ("export", "export.onnx", "kernels")),
+    ArchitectureLevel("Kernels, and Top IR as ONNX", ("export", "export.compass", "export.onnx", "kernels")),
     ArchitectureLevel("Networks run, host parts of programs run", ("engine", "export.exact", "host")),
     ArchitectureLevel("Programs simulated", ("sim",)),
     ArchitectureLevel(

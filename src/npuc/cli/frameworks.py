@@ -155,6 +155,13 @@ FRAMEWORKS = (
         _described,
         "Every other section is " + _CUSTOM,
     ),
+    Framework(
+        "Compass IR",
+        "import-compass.md",
+        "npuc.frontend.compass.registry",
+        _described,
+        "Every other layer is " + _CUSTOM,
+    ),
 )
 
 

@@ -88,6 +88,12 @@ _OWN = {
         "npuc.frontend.darknet.reader:declared_inputs",
         weights=True,
     ),
+    "compass": Format(
+        "a network in Compass IR",
+        "npuc.frontend.compass:import_compass",
+        "npuc.frontend.compass.reader:declared_inputs",
+        weights=True,
+    ),
     "torch-exported": Format(
         "an exported program of PyTorch",
         "npuc.frontend.torch:import_exported",

@@ -52,6 +52,7 @@ _TEXT: tuple[tuple[str, str], ...] = (
     (r"\s*<(!doctype|html|\?xml)", "looks like a web page or XML"),
     (r"(\s*#[^\n]*\n)*\s*node\s*\{", "looks like a TensorFlow graph as text (.pbtxt)"),
     (r"(\s*[#;][^\n]*\n)*\s*\[(net|network)\]", "looks like a Darknet .cfg file"),
+    (r"\s*model_name\s*=[^\n]*\n(\w+\s*=[^\n]*\n)*layer_number\s*=", "looks like the text of Compass IR"),
     (r"[\s\S]*?\blayers?\s*+:?\s*+\{", "looks like a Caffe .prototxt file"),
     (r"\s*[{\[]", "looks like JSON"),
 )
@@ -70,7 +71,11 @@ _PROMISED = {
     ".caffemodel": "a Caffe model",
 }
 """What names promise, of formats that are told by their first bytes."""
-_TEXT_KINDS = {"looks like a Darknet .cfg file": "darknet", "looks like a Caffe .prototxt file": "caffe"}
+_TEXT_KINDS = {
+    "looks like a Darknet .cfg file": "darknet",
+    "looks like a Caffe .prototxt file": "caffe",
+    "looks like the text of Compass IR": "compass",
+}
 
 
 Recognizer = Callable[[Path, bytes], bool]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from npuc.errors import OriginalError
 from npuc.frontend.formats import FORMATS, foreign, named
 
 _ORIGINALS = {
@@ -28,4 +29,7 @@ def original_of(path: Path | str) -> Any:
     """The class that runs the original of a file; its interface is that of `npuc.import_check.original.Original`."""
     form = foreign(path)[1]
     kind = next(kind for kind, other in FORMATS.items() if other is form)
-    return named(form.original or _ORIGINALS[kind])
+    place = form.original or _ORIGINALS.get(kind)
+    if place is None:
+        raise OriginalError(f"there is no framework that runs {form.words}", where=str(path))
+    return named(place)

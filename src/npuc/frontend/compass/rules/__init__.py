@@ -1,0 +1,1 @@
+"""Import rules, one file a family."""
