@@ -381,10 +381,14 @@ def quantize_network(
     from npuc.quant.rewritten import rewrite_for
     from npuc.quant.target_encoding import TargetEncoding
 
-    if config is not None and config.per_channel_outputs:
+    if config is not None and (config.per_channel_outputs or config.output_method):
+        what = (
+            "per_channel_outputs: the magnitudes of channels are measured"
+            if config.per_channel_outputs
+            else "output_method: the ranges of outputs are chosen"
+        )
         raise QuantizationError(
-            "per_channel_outputs: the magnitudes of channels are measured on data"
-            + (", and the network brings its own quantization" if ranges is None else ""),
+            f"{what} on data" + (", and the network brings its own quantization" if ranges is None else ""),
             fix="Leave it out"
             if ranges is None
             else "Give data rather than a table of ranges, or leave it out",
@@ -524,13 +528,15 @@ def ranges_from(
     strict: bool = False,
     warn: Callable[[str], None] | None = None,
     step: Callable[[], None] | None = None,
+    output_method: str | None = None,
 ) -> CalibrationTable:
-    """Calibrate for the given schemes.
+    """Calibrate for the given schemes; the outputs by a method of their own, if there is one.
 
     Tensors of more than 8 bits and of f16, and those with inserted constants, keep their full range.
     """
     from npuc.calib.calibration import DEFAULT_METHOD, calibrate
     from npuc.quant.inserted import tensors_with_chosen_constants
+    from npuc.quant.tuning import output_overrides
 
     wide = dict.fromkeys(tensors_with_chosen_constants(graph), "max") | {
         name: "max"
@@ -544,7 +550,7 @@ def ranges_from(
         graph,
         source,
         method or DEFAULT_METHOD,
-        overrides=wide,
+        overrides=wide | output_overrides(graph, output_method),
         threads=threads,
         strict=strict,
         warn=warn,
@@ -652,6 +658,7 @@ def quantize_on_data(
         )
         if config is not None:
             context.adaquant = config.ladder.adaquant
+            context.output_method = config.output_method
         best = run_pipeline_steps(context, ladder, cost_model, widen=widening or False, fixed=stated)
         return finished(
             best.source, best.quantized, best.scheme_of, best.table, context.figures(best.quantized), context.validator,
@@ -675,6 +682,7 @@ def quantize_on_data(
         threads=threads,
         others=kept.others,
         plain_of=plain_of,
+        output_method=None if config is None else config.output_method,
     )
     for words in done.graph.notes[len(graph.notes) :]:
         _LOG.info("quantized: %s", words)

@@ -129,6 +129,8 @@ def test_a_list_finds_files_in_the_folder_of_its_name_and_names_those_that_are_m
         [{"x": "a.png"}, {"x": "b.png"}],
         [{"image": "a.png", "label": 3}, {"image": "b.png", "label": 4}],
         [["a.png", 3], ["b.png", 4]],
+        {"data": ["a.png", "b.png"]},
+        {"x": ["a.png", "b.png"]},
     ],
 )
 def test_json_lists(tmp_path: Path, content: Any) -> None:
@@ -147,9 +149,15 @@ def test_json_lists_of_several_inputs_and_broken_ones(tmp_path: Path) -> None:
     rows, said = read(two_inputs(), path)
     assert [float(row[0]) for row in rows] == [1, 1]
     assert len(said) == 1 and "element 2" in said[0] and "neither a path" in said[0]
+    path.write_text(json.dumps({"b": ["b.npy"], "a": ["a.npy"]}))
+    assert len(read(two_inputs(), path)[0]) == 1
     for text, words in (
         ("{", "is not JSON"),
         ('{"images": []}', "no JSON array"),
+        (
+            '{"a": ["a.npy"], "b": ["b.npy", "b.npy"]}',
+            "different numbers of files for the inputs: 'a' 1, 'b' 2",
+        ),
         ("[" * 100_000, "not JSON"),
     ):
         path.write_text(text)

@@ -23,7 +23,8 @@ from npuc.calib.ranges import (
     parse_method,
 )
 from npuc.calib.ranges.analytic import gauss_factor, laplace_factor
-from npuc.calib.ranges.divergence import divergences, rebin
+from npuc.calib.ranges.behind_sigmoid import SigmoidError
+from npuc.calib.ranges.divergence import blurred, divergences, rebin
 from npuc.calib.statistics import ObserverOptions, TensorStatistics
 from npuc.errors import CalibrationDataError, UsageError
 
@@ -367,7 +368,10 @@ def test_a_tensor_without_a_finite_value_is_an_error() -> None:
     "text,words",
     [
         ("kll", "there is no range method 'kll'. Did you mean 'kl'"),
-        ("kl:bin=3", "has no option 'bin'. Its options are: bins=2048, step=16, smooth=0.0001, window=1"),
+        (
+            "kl:bin=3",
+            "has no option 'bin'. Its options are: bins=2048, step=16, smooth=0.0001, window=1, sigma=0.0",
+        ),
         ("percentile:ratio=high", "'high' is not a number"),
         ("percentile:ratio", "'ratio' is not OPTION=VALUE"),
     ],
@@ -388,6 +392,8 @@ def test_a_method_that_is_not_there_is_an_error(text: str, words: str) -> None:
         "pow2-min-diff:steps=-1",
         "kl:smooth=0",
         "kl:window=2",
+        "kl:sigma=-1",
+        "kl:sigma=200",
         "mode:bins=0",
         "trimmed-mean:limit=0.5",
         "moving-average:weight=0",
@@ -397,3 +403,43 @@ def test_a_method_that_is_not_there_is_an_error(text: str, words: str) -> None:
 def test_an_option_out_of_range_is_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="range method"):
         find_range(STATISTICS["gauss"], text)
+
+
+def test_a_gaussian_smooths_the_histogram_of_kl_and_loses_no_count() -> None:
+    counts = np.array([5.0, 0.0, 0.0, 40.0, 0.0, 0.0, 0.0, 7.0])
+    smoothed = blurred(counts, 1.6)
+    assert smoothed.sum() == pytest.approx(counts.sum()) and smoothed.max() < 20 and (smoothed > 0).all()
+    # Values on a coarse grid leave holes in the histogram, which pull the unsmoothed divergence to a narrow cut.
+    values = np.round(DATA["gauss"] * 40) / 40
+    statistics = statistics_of(values)
+    plain, gaussian = (find_range(statistics, text).max for text in ("kl", "kl:sigma=40"))
+    assert plain != gaussian and gaussian <= statistics.magnitude
+    assert find_range(statistics, "kl:sigma=0").max == plain
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_the_sigmoid_range_is_the_best_behind_a_sigmoid(symmetric: bool) -> None:
+    values = np.concatenate([RNG.standard_normal(20_000) - 1, RNG.standard_normal(20_000) * 8 - 10])
+    statistics = statistics_of(values)
+
+    def error(low: float, high: float) -> float:
+        step = max(-low, high) / 127 if symmetric else (high - low) / 255
+        integers = np.clip(np.round(values / step), round(low / step), round(high / step))
+        return float(np.mean((_sigmoid(integers * step) - _sigmoid(values)) ** 2))
+
+    chosen = find_range(statistics, "sigmoid", 8, symmetric)
+    best = error(chosen.min, chosen.max)
+    assert best < 0.5 * min(
+        error(other.min, other.max)
+        for other in (find_range(statistics, name, 8, symmetric) for name in ("max", "mse", "percentile"))
+    )
+    for factor in (0.7, 1.4):
+        assert best < error(chosen.min * factor, chosen.max * factor)
+    expected = SigmoidError(statistics).symmetric(chosen.threshold, 8) / statistics.count
+    if symmetric:
+        assert float(expected) == pytest.approx(best, rel=0.1)
+
+
+def _sigmoid(x: Array) -> Array:
+    level: Array = 1 / (1 + np.exp(-x))
+    return level

@@ -154,8 +154,19 @@ def test_center_crop_and_order() -> None:
     assert SetOrder()(image).shape == (4, 4, 3)
     assert SetOrder(shape="BCHW")(image).shape == (1, 3, 4, 4)
     assert SetOrder(shape="BHW")(image[:, :, :1]).shape == (1, 4, 4)
-    with pytest.raises(PreprocessError, match="no place for 3 channels"):
-        SetOrder(shape="BHW")(image)
+    assert SetOrder(shape="BHWC")(image).shape == SetOrder(shape="BHW")(image).shape == (1, 4, 4, 3)
+    with pytest.raises(PreprocessError, match="no place for 2 channels"):
+        SetOrder(shape="BHW")(image[:, :, :2])
+
+
+def test_a_recipe_takes_pixels_that_are_decoded_already(photo: Path) -> None:
+    recipe = parse_recipe({"GetImage": {"to_float32": True}, "SetOrder": {"shape": "BHWC"}})
+    pixels = np.asarray(Image.open(photo).convert("RGB"))[:, :, ::-1]
+    np.testing.assert_array_equal(recipe(pixels), recipe(photo))
+    assert recipe(pixels).dtype == np.float32 and recipe(pixels[:, :, 0]).shape == (1, *pixels.shape[:2], 1)
+    for wrong in (np.zeros(3), np.zeros((0, 2, 3)), np.array([["a"]])):
+        with pytest.raises(PreprocessError, match="is not an image"):
+            recipe(wrong)
 
 
 @pytest.mark.parametrize(

@@ -63,3 +63,13 @@ def test_several_inputs_need_names() -> None:
     graph = build({"y": add(input("a", (1, 2)), input("b", (1, 2)), name="sum")})
     with pytest.raises(InputDataError, match=r"one array was given without a name.* 2 inputs.*: a, b"):
         FloatEngine(graph, threads=1).run(np.zeros((1, 2), np.float32))
+
+
+def test_several_inputs_may_come_in_their_order() -> None:
+    graph = build({"y": add(input("a", (1, 4)), input("b", (1, 4)))})
+    first, second = np.ones((1, 4), np.float32), np.full((1, 4), 2, np.float32)
+    engine = FloatEngine(graph, threads=1)
+    for given in ([first, second], (first, second)):
+        np.testing.assert_array_equal(engine.run(given)["y"], first + second)
+    with pytest.raises(InputDataError, match="2 inputs"):
+        engine.run([first])

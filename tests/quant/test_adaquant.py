@@ -119,6 +119,15 @@ def test_a_layer_with_rates_of_nothing_stays(context: QuantizationContext, start
     assert learned(start, context, EAGER.model_copy(update={"layers": {"*": still}})).sqnr >= start.sqnr
 
 
+def test_rates_may_be_in_the_units_of_weights(context: QuantizationContext, start: Candidate) -> None:
+    only_weights = {"weight_scale_rate": 0, "activation_scale_rate": 0, "bias_rate": 0, "iterations": 20}
+    tiny, large = (
+        learned(start, context, AdaQuantOptions(weight_rate=rate, real_rates=True, **only_weights))
+        for rate in (1e-9, 0.2)
+    )
+    assert integers(tiny) == integers(start) and integers(large) != integers(start)
+
+
 def test_powers_of_two_keep_their_scales() -> None:
     context = make_context(network(1.0, 1.0), SCHEMES["pow2"])
     start = context.start()

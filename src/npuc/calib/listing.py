@@ -8,7 +8,8 @@
 The files of a line are separated by commas, tabs or blanks. Trailing words that are not files, such as class labels, are
 ignored. Paths are relative to the folder of the list, or to the folder of the same name (`val/` for `val.txt`). Files without
 an input name are assigned to the inputs in order. Empty lines and lines that begin with `#` are ignored. Each element of a
-`.json` array is a path, an array of paths, an object with a path for each input, or an object with a path and labels.
+`.json` array is a path, an array of paths, an object with a path for each input, or an object with a path and labels. It may
+also be an object with such an array as `data`, or with an array of paths for each input.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def list_items(path: Path, reader: Reader) -> list[Item]:
     folders = tuple(dict.fromkeys((path.parent, path.parent / path.stem)))
     lines = _Lines(path, folders, reader)
     if path.suffix.lower() == ".json":
-        entries = [(f"{path}, element {k}", element) for k, element in enumerate(_elements(text, path))]
+        elements = _elements(text, path, tuple(reader.ports))
+        entries = [(f"{path}, element {k}", element) for k, element in enumerate(elements)]
         items = [
             item
             for label, element in entries
@@ -65,11 +67,19 @@ def list_items(path: Path, reader: Reader) -> list[Item]:
     return items
 
 
-def _elements(text: str, path: Path) -> list[Any]:
+def _elements(text: str, path: Path, inputs: Sequence[str]) -> list[Any]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"is not JSON ({error})", where=str(path)) from error
+    if isinstance(content, Mapping):
+        columns = {key: content[key] for key in inputs if isinstance(content.get(key), list)}
+        if columns and len({len(column) for column in columns.values()}) > 1:
+            counts = ", ".join(f"'{key}' {len(column)}" for key, column in columns.items())
+            raise FileFormatError(f"has different numbers of files for the inputs: {counts}", where=str(path))
+        if columns:
+            return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        content = content.get("data")
     if not isinstance(content, list):
         raise FileFormatError(
             "is no JSON array of samples",

@@ -39,9 +39,9 @@ class Recipe:
     image: GetImage
     steps: tuple[RecipeStep, ...]
 
-    def __call__(self, path: Path | str) -> Array:
-        """The tensor of an image."""
-        tensor = self.image.load(Path(path))
+    def __call__(self, image: Path | str | Array) -> Array:
+        """The tensor of an image: of a file, or of pixels in the channel order that the other steps expect."""
+        tensor = self.image.taken(image) if isinstance(image, np.ndarray) else self.image.load(Path(image))
         for step in self.steps:
             tensor = step(tensor)
         return np.ascontiguousarray(tensor)

@@ -58,6 +58,17 @@ class GetImage(RecipeStep):
         pixels = decode(path, self.channel_order) if self.yuv is None else self._from_yuv(path)
         return pixels.astype(np.float32) if self.to_float32 else pixels
 
+    def taken(self, pixels: Array) -> Array:
+        """Pixels that are decoded already, height × width × channels; an image without the last axis is gray."""
+        if pixels.ndim == 2:
+            pixels = pixels[:, :, None]
+        if pixels.ndim != 3 or not pixels.size or pixels.dtype.kind not in "uif":
+            raise PreprocessError(
+                f"GetImage: an array of {pixels.dtype} and shape {list(pixels.shape)} is not an image",
+                fix="Give height × width × channels",
+            )
+        return pixels.astype(np.float32) if self.to_float32 else pixels
+
     def _from_yuv(self, path: Path) -> Array:
         assert self.yuv is not None and self.size is not None
         path = existing_file(path)
@@ -279,12 +290,14 @@ class Standardize(RecipeStep):
 class SetOrder(RecipeStep):
     """The order of the axes of the tensor."""
 
-    shape: Literal["HWC", "CHW", "BHW", "BCHW"] = "HWC"
+    shape: Literal["HWC", "CHW", "BHW", "BCHW", "BHWC"] = "HWC"
 
     def __call__(self, image: Array) -> Array:
         """The tensor."""
         if self.shape == "HWC":
             return image
+        if self.shape == "BHWC" or (self.shape == "BHW" and image.shape[2] == 3):
+            return image[None]
         tensor = image.transpose(2, 0, 1)
         if self.shape == "CHW":
             return tensor

@@ -125,6 +125,14 @@ PerChannelOutputs = Annotated[
         "multiplied by it in float behind the NPU.",
     ),
 ]
+OutputMethod = Annotated[
+    str | None,
+    typer.Option(
+        metavar="METHOD[:OPTION=VALUE]",
+        help="The range method of the network's outputs: 'sigmoid' is for scores that a sigmoid outside of the network follows. "
+        "Without it they hold all that data showed.",
+    ),
+]
 KeepFloat = Annotated[
     str | None,
     typer.Option(metavar="L1,L2", help="Layers to keep in float; * and ? match any characters."),
@@ -176,6 +184,7 @@ class SchemeOptions(CommandOptions):
     first_last: FirstLast = None
     activation_forms: ActivationForms = None
     per_channel_outputs: PerChannelOutputs = False
+    output_method: OutputMethod = None
 
 
 class QuantizationRequest(SchemeOptions, RangeOptions, RangeSources):
@@ -260,6 +269,8 @@ class QuantizationRequest(SchemeOptions, RangeOptions, RangeSources):
             config = config.model_copy(update={"activation_forms": forms})
         if self.per_channel_outputs:
             config = config.model_copy(update={"per_channel_outputs": True})
+        if self.output_method is not None:
+            config = config.model_copy(update={"output_method": self.output_method})
         if self.first_last is not None:
             config = config.with_layers(first_and_last(graph), self.first_last)
         return config.with_layers((*options.names(self.keep_float), *self.floats), "float")
@@ -509,8 +520,9 @@ def _plain(
             strict=request.strict,
             warn=printer.note,
             step=step,
+            output_method=config.output_method,
         )
-    return quantize_network(graph, table, config, target), table
+    return quantize_network(graph, table, config.model_copy(update={"output_method": None}), target), table
 
 
 def _scheme_words(config: QuantizationConfig, scheme: str | None, target: Target | None, own: bool) -> str:

@@ -29,7 +29,7 @@ def expected_inputs(graph: Graph) -> dict[str, tuple[DType, Shape]]:
 def checked_inputs(inputs: Any, expected: Expected) -> dict[str, Array]:
     """The arrays in the element types that are expected, in order; `InputDataError` where they cannot be.
 
-    `inputs` is a mapping by name or, for a program with one input, its array.
+    `inputs` is a mapping by name, a list or tuple in the order of several inputs, or the array of the only one.
     """
     inputs = named_inputs(inputs, expected)
     check_names(inputs, expected)

@@ -179,7 +179,7 @@ def _quantized(
             ranges, notes = _ranges(graph)
             notes = (_STAND_IN, *notes)
     if config is not None:  # which needs data, and changes nothing about where layers run
-        config = config.model_copy(update={"per_channel_outputs": False})
+        config = config.model_copy(update={"per_channel_outputs": False, "output_method": None})
     quantized = quantize_network(graph, ranges, config, target)
     return quantized.source, quantized.graph, notes
 

@@ -183,9 +183,11 @@ def records(name: str, count: int) -> Array:
 
 
 def named_inputs(inputs: Any, expected: Collection[str]) -> Mapping[str, Any]:
-    """Inputs by name: a mapping as it is; anything else is the array of a program's only input."""
+    """Inputs by name: a mapping as it is; for several inputs, a list or tuple in their order; else the array of the only one."""
     if isinstance(inputs, Mapping):
         return inputs
+    if isinstance(inputs, list | tuple) and len(inputs) == len(expected) > 1:
+        return dict(zip(expected, inputs, strict=True))
     if len(expected) == 1:
         return {next(iter(expected)): inputs}
     raise InputDataError(

@@ -100,6 +100,8 @@ class QuantizationConfig(BaseModel):
     """Hardware forms of activations (the pass `hardware-activations`); those of the target if absent, none if empty."""
     per_channel_outputs: bool = False
     """Whether outputs of convolutions and products with weights get one scale a channel (`quant.channel_outputs`)."""
+    output_method: str | None = None
+    """The range method of the network's outputs, such as `sigmoid`; without it their ranges hold all that data showed."""
     widen: bool = True
     """Whether 16 bits may be used where 8 are not enough; only if no scheme is stated."""
 

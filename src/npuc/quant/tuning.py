@@ -130,16 +130,17 @@ def tune(
     threads: int = 1,
     others: Callable[[], Iterable[Sample]] = tuple,
     plain_of: LayerSchemes | None = None,
+    output_method: str | None = None,
 ) -> Tuned:
     """The best integer network that the methods give; its notes say how it was chosen.
 
     Outputs are measured on all samples; two thirds of them are used to correct biases. Without samples the first method is
     used. `widen` allows 16 bits, and concats in float, where 8 bits are not enough; their cycles are ignored if it is True.
     `others` returns the calibration data that was not kept, on which the result is also compared with the plain network;
-    `plain_of` are the schemes of that network, if they differ.
+    `plain_of` are the schemes of that network, if they differ. `output_method` is the range method of the outputs.
     """
     scheme_of = LayerSchemes.of(graph, scheme_of)
-    tuner = _Tuner(graph, statistics, samples, threads)
+    tuner = _Tuner(graph, statistics, samples, threads, output_method)
     widening = Widening() if widen is True else widen or None
     if not tuner.validator.samples:
         trial = tuner.trial(methods[0], scheme_of)
@@ -169,8 +170,16 @@ def tune(
 class _Tuner:
     """Quantizes one float network in several ways and measures their outputs."""
 
-    def __init__(self, graph: Graph, statistics: Statistics, samples: Sequence[Sample], threads: int) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        statistics: Statistics,
+        samples: Sequence[Sample],
+        threads: int,
+        output_method: str | None = None,
+    ) -> None:
         self.graph, self.statistics, self.threads = graph, statistics, threads
+        self.outputs = output_overrides(graph, output_method)
         self.validator = OutputValidator(graph, samples, threads)
         count = max(1, len(samples) // 3)
         self.fit = list(samples[:-count]) or list(samples)
@@ -194,7 +203,7 @@ class _Tuner:
     def lowered(self, method: str, scheme_of: LayerSchemes) -> tuple[Graph, CalibrationTable]:
         """The network with the ranges of one method, and the table of ranges; `max` gives the observed ranges, except in the
         tail."""
-        overrides = unclipped(self.graph, scheme_of)
+        overrides = unclipped(self.graph, scheme_of) | self.outputs
         table = table_from(self.statistics, method, overrides=overrides)
         entries = {**table.entries, **silent_entries(self.graph, table)}
         if method == "auto":
@@ -206,7 +215,7 @@ class _Tuner:
             entries.update(
                 refined_entries(self.graph, self.statistics, entries, scheme_of, self._refined, self._floors)
             )
-        last = tail(self.graph)
+        last = tail(self.graph) - self.outputs.keys()
         wide = wide_tensors(self.graph, scheme_of) & last & entries.keys()
         for name in wide:
             entries[name] = with_headroom(entries[name])
@@ -363,8 +372,8 @@ class _Tuner:
 
     def plain(self, scheme_of: LayerSchemes) -> tuple[Graph, CalibrationTable]:
         """The network with the observed ranges, with headroom for outputs of which few values were observed."""
-        table = table_from(self.statistics, PLAIN)
-        room = with_room(self.graph, self.statistics, table, tail(self.graph))
+        table = table_from(self.statistics, PLAIN, overrides=self.outputs)
+        room = with_room(self.graph, self.statistics, table, tail(self.graph) - self.outputs.keys())
         silent = silent_entries(self.graph, table)
         table = CalibrationTable({**table, **silent, **room}, table.comments, table.notes)
         return quantize(self.graph, table, scheme_of), table
@@ -399,6 +408,19 @@ def unclipped(graph: Graph, scheme_of: LayerSchemes) -> dict[str, str]:
     """Tensors whose full range is kept: those of 16 bits, those of the tail, and those with inserted constants."""
     names = wide_tensors(graph, scheme_of) | tail(graph) | tensors_with_chosen_constants(graph)
     return dict.fromkeys(names, "max")
+
+
+def output_overrides(graph: Graph, method: str | None) -> dict[str, str]:
+    """The range method of outputs, for them and for the tensors that they are only moved copies of."""
+    names: dict[str, str] = {}
+    waiting = [port.value for port in graph.outputs] if method else []
+    while waiting:
+        value = waiting.pop()
+        if method and dtype_of(value.type).name == "f32" and value_name(value):
+            names[value_name(value)] = method
+        if isinstance(value.owner, top.Reshape | top.Permute | top.Slice | top.Concat | top.Split):
+            waiting += value.owner.operands
+    return names
 
 
 def wide_tensors(graph: Graph, scheme_of: LayerSchemes) -> set[str]:

@@ -5,6 +5,7 @@ from typing import Any
 from npuc.calib.ranges import (
     analytic,
     averages,
+    behind_sigmoid,
     deviations,
     divergence,
     extremes,
@@ -27,6 +28,7 @@ __all__ = [
     "RangeCandidate",
     "analytic",
     "averages",
+    "behind_sigmoid",
     "candidates",
     "deviations",
     "divergence",

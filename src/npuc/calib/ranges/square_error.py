@@ -26,7 +26,7 @@ def square_error(statistics: TensorStatistics, bits: int, symmetric: bool) -> Ra
     range_error = RangeError(statistics)
     if symmetric:
         return symmetric_range(statistics, octav(range_error, statistics.magnitude, bits))
-    return affine_range(statistics, *_search(range_error, statistics, bits))
+    return affine_range(statistics, *affine_search(range_error, statistics, bits))
 
 
 def octav(range_error: RangeError, magnitude: float, bits: int) -> float:
@@ -47,7 +47,8 @@ def octav(range_error: RangeError, magnitude: float, bits: int) -> float:
     return float(candidates[int(np.argmin(range_error.symmetric(candidates, bits)))])
 
 
-def _search(range_error: RangeError, statistics: TensorStatistics, bits: int) -> tuple[float, float]:
+def affine_search(range_error: RangeError, statistics: TensorStatistics, bits: int) -> tuple[float, float]:
+    """Both ends of the range of least error."""
     bottom, top = min(0.0, statistics.min), max(0.0, statistics.max)
     low_ends, high_ends = (bottom, 0.0), (0.0, top)
     low, high = bottom, top

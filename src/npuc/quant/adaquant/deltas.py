@@ -49,6 +49,11 @@ class LayerDelta:
         return self.layer.scheme.weight_scales is not Scales.POWER_OF_TWO
 
     @property
+    def mean_step(self) -> float:
+        """The step of the weights before learning, on average over the channels."""
+        return float(np.mean(self.layer.scale))
+
+    @property
     def bias_unit(self) -> float:
         """1/256 of the range of the layer's result."""
         kind = quant_of(self.layer.integer_op.results[0])

@@ -124,11 +124,12 @@ class _BlockLearner(Learner):
     def _rated(self) -> Iterator[tuple[Any, float]]:
         for delta in self._deltas:
             rates = self._options.rates(layer_names(delta.layer.float_op))
-            yield delta.delta, rates.weight_rate
+            real = self._options.real_rates
+            yield delta.delta, rates.weight_rate / (delta.mean_step if real else 1.0)
             if delta.moves_scale:
                 yield delta.log_scale, rates.weight_scale_rate
             if delta.bias is not None:
-                yield delta.bias, rates.bias_rate * delta.bias_unit
+                yield delta.bias, rates.bias_rate * (1.0 if real else delta.bias_unit)
         for scale in self._scales:
             rates = self._options.rates(layer_names(scale.values[0].owner))
             yield scale.log_factor, rates.activation_scale_rate

@@ -48,6 +48,8 @@ class AdaQuantOptions(BaseModel):
     batch: Annotated[int, Field(ge=1, le=4096)] = 16
     dropped: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
     """The share of activations that stays float while learning (QDrop)."""
+    real_rates: bool = False
+    """Whether the rates of weights and biases are in their own units instead: what Adam moves a weight by in one iteration."""
     layers: dict[str, LayerRates] = {}
     """By layer or tensor name; `*` and `?` match any characters, and later entries take precedence."""
 

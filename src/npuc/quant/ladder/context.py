@@ -101,6 +101,8 @@ class QuantizationContext:
     """The cost model of the target, for the steps that trade accuracy for cycles."""
     adaquant: AdaQuantOptions = field(default_factory=AdaQuantOptions)
     """The options of the step of this name."""
+    output_method: str | None = None
+    """The range method of the network's outputs."""
     fit: list[Sample] = field(init=False)
     validation_samples: list[Sample] = field(init=False)
     validator: OutputValidator = field(init=False)
@@ -174,6 +176,7 @@ class QuantizationContext:
             self.methods,
             widen=False,
             threads=self.threads,
+            output_method=self.output_method,
         )
         return Candidate(
             source, tuned.graph, tuned.table, tuned.scheme_of, self.validated_sqnr(tuned.graph), notes

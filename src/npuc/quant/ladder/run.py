@@ -106,6 +106,7 @@ def run_pipeline_steps(
         context.methods,
         widen=widen,
         threads=context.threads,
+        output_method=context.output_method,
     )
     sqnr = context.validated_sqnr(first.graph)
     best = start = Candidate(context.original, first.graph, first.table, first.scheme_of, sqnr)
