@@ -64,6 +64,7 @@ __all__ = [
     "load_model",
     "needs_ranges",
     "network_to_quantize",
+    "quantize_by_method",
     "quantize_network",
     "quantize_on_data",
     "ranges_from",
@@ -556,6 +557,46 @@ def ranges_from(
         warn=warn,
         step=step,
     )
+
+
+def quantize_by_method(
+    graph: Graph,
+    source: Source,
+    config: QuantizationConfig | None = None,
+    target: Target | None = None,
+    method: str | None = None,
+    *,
+    threads: int | None = None,
+    strict: bool = False,
+    warn: Callable[[str], None] | None = None,
+    step: Callable[[], None] | None = None,
+) -> tuple[Quantized, CalibrationTable]:
+    """Calibrate by one method and quantize, with nothing chosen by the outputs and no bias corrected; also the ranges used."""
+    from npuc.quant.channel_outputs import with_channel_outputs
+    from npuc.quant.config import QuantizationConfig
+
+    config = config or QuantizationConfig()
+    if config.per_channel_outputs:
+        changed, source = with_channel_outputs(
+            graph, source, config, threads=threads, strict=strict, warn=warn
+        )
+        graph, config = changed.graph, changed.config
+        if warn is not None:
+            for words in changed.notes:
+                warn(words)
+    table = ranges_from(
+        graph,
+        source,
+        schemes_of(graph, config, target),
+        method,
+        threads=threads,
+        strict=strict,
+        warn=warn,
+        step=step,
+        output_method=config.output_method,
+    )
+    config = config.model_copy(update={"output_method": None})
+    return quantize_network(graph, table, config, target), table
 
 
 def quantize_on_data(

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from npuc.arrays import Array
-from npuc.calib.coco import draw
+from npuc.calib.coco import balanced_files, draw
 from npuc.calib.feeding import Feeder
 from npuc.calib.prepare import save_prepared
 from npuc.calib.samples import Batch, load_samples
@@ -189,6 +189,15 @@ def test_coco_sampling_is_balanced(tmp_path: Path) -> None:
     assert seen == {1: 2, 2: 2, 3: 1}
     again, _, _ = read(graph(), tmp_path, annotations=annotations, max_count=5, seed=3)
     assert firsts(again) == firsts(batches)
+
+
+def test_coco_names_by_the_ids_of_images(tmp_path: Path) -> None:
+    annotations = coco(tmp_path, {1: [1], 2: [1]})
+    image(tmp_path / "im_0001.png", 9)
+    files = balanced_files(annotations, tmp_path, None, 0, "im_%04d.png")
+    assert [path.name for path in files] == ["2.png", "im_0001.png"]
+    with pytest.raises(UsageError, match="does not make a file name"):
+        balanced_files(annotations, tmp_path, None, 0, "im.png")
 
 
 def test_coco_images_without_objects_fill_up() -> None:

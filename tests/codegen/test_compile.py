@@ -20,7 +20,7 @@ from npuc.calib.random_inputs import random_inputs
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import Compilation, CompileOptions, compile_model
 from npuc.engine import IntegerEngine
-from npuc.errors import UsageError
+from npuc.errors import ScheduleError, UsageError
 from npuc.flow import compile_network, network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.ir import Graph
 from npuc.profile.timeline import chrome_trace, profile_of
@@ -187,6 +187,16 @@ def test_a_second_compile_takes_the_schedule_from_the_cache(digits: Graph, tmp_p
     first, second = (compile_network(digits, TARGET, options) for _ in range(2))
     assert (cached(first), cached(second)) == ([False], [True])
     assert file_of(first, tmp_path) == file_of(second, tmp_path)
+
+
+def test_a_cache_that_is_all_there_is(digits: Graph, tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    known = CompileOptions(0, cache=replace(cache, only=True))
+    with pytest.raises(ScheduleError, match="the cache has no schedule of its"):
+        compile_network(digits, TARGET, known)
+    assert not list(tmp_path.rglob("*.json"))
+    compile_network(digits, TARGET, CompileOptions(0, cache=cache))
+    assert cached(compile_network(digits, TARGET, known)) == [True]
 
 
 def test_other_weights_share_an_entry_and_other_machines_and_options_do_not(

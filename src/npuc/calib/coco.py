@@ -12,16 +12,23 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from npuc.errors import CalibrationDataError, FileFormatError
+from npuc.errors import CalibrationDataError, FileFormatError, UsageError
 from npuc.files import existing_file
 
 FILE_FORMAT = "%012d.jpg"
 """The file name, made from the id, of an image whose entry states none."""
 
 
-def balanced_files(annotations: Path, folder: Path, count: int | None, seed: int) -> list[Path]:
-    """The images of an annotation file, or `count` of them balanced over the classes, in the order of their names."""
+def balanced_files(
+    annotations: Path, folder: Path, count: int | None, seed: int, file_format: str | None = None
+) -> list[Path]:
+    """The images of an annotation file, or `count` of them balanced over the classes, in the order of their names.
+
+    With a `file_format`, an image has the name that this makes of its id, if there is such a file.
+    """
     images, classes = _read(existing_file(annotations))
+    if file_format is not None:
+        images |= {key: name for key in images if (folder / (name := _named(file_format, key))).is_file()}
     base = folder.resolve()
     files: dict[int, Path] = {}
     for key, name in images.items():
@@ -35,6 +42,15 @@ def balanced_files(annotations: Path, folder: Path, count: int | None, seed: int
         files[key] = path
     chosen = list(files) if count is None or count >= len(files) else draw(files, classes, count, seed)
     return sorted(files[key] for key in chosen)
+
+
+def _named(file_format: str, key: int) -> str:
+    try:
+        return file_format % key
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"'{file_format}' does not make a file name of a number", fix=f"Write it like '{FILE_FORMAT}'"
+        ) from error
 
 
 def draw(images: Any, classes: dict[int, Counter[int]], count: int, seed: int) -> list[int]:

@@ -499,30 +499,20 @@ def _plain(
     target: Target | None,
     request: QuantizationRequest,
 ) -> tuple[Quantized, CalibrationTable]:
-    from npuc.flow import quantize_network, ranges_from, schemes_of
-    from npuc.quant.channel_outputs import with_channel_outputs
+    from npuc.flow import quantize_by_method
 
-    if config.per_channel_outputs:
-        changed, source = with_channel_outputs(
-            graph, source, config, threads=request.threads, strict=request.strict
-        )
-        graph, config = changed.graph, changed.config
-        for words in changed.notes:
-            printer.note(words)
-    scheme_of = schemes_of(graph, config, target)
     with progress(printer, "calibrating", source.total or 0) as step:
-        table = ranges_from(
+        return quantize_by_method(
             graph,
             source,
-            scheme_of,
+            config,
+            target,
             request.method,
             threads=request.threads,
             strict=request.strict,
             warn=printer.note,
             step=step,
-            output_method=config.output_method,
         )
-    return quantize_network(graph, table, config.model_copy(update={"output_method": None}), target), table
 
 
 def _scheme_words(config: QuantizationConfig, scheme: str | None, target: Target | None, own: bool) -> str:

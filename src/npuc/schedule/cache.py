@@ -48,6 +48,8 @@ class Cache:
     folder: Path
     problems: list[str] = field(default_factory=list, compare=False)
     """Why entries could not be read or written, the first reason only: results do not depend on the cache."""
+    only: bool = False
+    """Whether a schedule that is not there is an error: nothing is searched."""
 
     @staticmethod
     def default() -> Cache | None:

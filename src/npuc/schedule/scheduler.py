@@ -25,6 +25,7 @@ from npuc.schedule.schedule_file import SubgraphEntry, resolve
 from npuc.schedule.scheduled import Scheduled
 from npuc.schedule.search import assembled, fastest
 from npuc.target import Target
+from npuc.words import counted
 
 _LOG = logging.getLogger(__name__)
 
@@ -119,6 +120,12 @@ def _scheduled(
                 return done, True
             except (CompileError, DoesNotFit):
                 pass  # an entry that fits its form only: search
+        if options.cache.only:
+            raise ScheduleError(
+                f"the cache has no schedule of its {counted(len(network.layers), 'layer')} at -O{options.level}",
+                where=f"subgraph '{title}'",
+                fix="Compile it once with a search",
+            )
         candidates = options.cache.candidates(target)
     start = time.perf_counter()
     try:
