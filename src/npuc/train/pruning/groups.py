@@ -58,11 +58,17 @@ class DependencyGraph:
     [('stem', 4), ('inner', 6)]
     """
 
-    def __init__(self, graph: Graph, exclude: Collection[str] = ()) -> None:
+    def __init__(
+        self, graph: Graph, exclude: Collection[str] = (), fixed_weights: Mapping[str, str] | None = None
+    ) -> None:
+        """`exclude` names layers whose channels stay; `fixed_weights` weights that stay as they are, each with the reason."""
         self.graph = graph
         self.labels = Labelling(graph)
         self._order: list[Value] = []
         self._trace()
+        for axis in self.labels.weights.values():
+            if fixed_weights is not None and axis.ref in fixed_weights:
+                self.labels.freeze(axis.labels, fixed_weights[axis.ref])
         self._make_rectangular()
         self._keep_whole_tensors()
         self._exclude(exclude)

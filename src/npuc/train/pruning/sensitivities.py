@@ -139,7 +139,9 @@ def measure_sensitivity(
     jobs = []
     for group in dependencies.groups:
         known = result.groups.setdefault(group.name, GroupSensitivity(group.size)).points
-        jobs += [(group, keep) for keep in _measured(group.size, lanes, group.unit) if keep not in known]
+        jobs += [
+            (group, keep) for keep in measured_widths(group.size, lanes, group.unit) if keep not in known
+        ]
     with activity("measuring sensitivity", len(jobs)) as step:
         for group, keep in jobs:
             selection = dropped(dependencies, {group.name: keep}, importance)
@@ -155,7 +157,7 @@ def _digest(array: Array) -> str:
     return hashlib.sha256(np.ascontiguousarray(array[:64]).tobytes()).hexdigest()[:16]
 
 
-def _measured(size: int, lanes: int, unit: int) -> Sequence[int]:
+def measured_widths(size: int, lanes: int, unit: int) -> Sequence[int]:
     """Some of the widths that a group may get, evenly spread."""
     choices = snapped_widths(size, lanes, unit)[1:]
     if len(choices) <= _POINTS:
