@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from npuc.cli.app import run_command
 from npuc.compat.install import install
@@ -23,7 +24,7 @@ from npuc.compat.vitis.targets import B4096, UNPUBLISHED, resolve_target
 from npuc.errors import FileFormatError, FileMissingError, NpucError, UnknownTargetError
 from npuc.target import load_target
 from npuc.target.fingerprint import fingerprint_of
-from support.paths import ROOT
+from support.paths import ROOT, SHARED
 
 PAGE = ROOT / "docs" / "migrate-vitis-ai.md"
 EXAMPLES = ROOT / "examples"
@@ -164,6 +165,10 @@ def test_every_block_of_the_page_runs(workspace: Path, capfd: pytest.CaptureFixt
     assert np.array_equal(np.fromfile("logits.bin", np.int8), space["scores"].ravel())
     signal, noise = space["expected"].square().sum(), (space["exact"] - space["expected"]).square().sum()
     assert signal / noise > 100
+    # Pruning has cut the module, and training with quantization ends in the integers of the program.
+    assert space["slim_model"][0].out_channels < 4
+    trained = space["trainable"].eval()(space["batch"])
+    assert bool((trained == space["deployable"](space["batch"])).all())
     for name in (
         "inspected/inspect_DPUCZDX8G_ISA1_B4096.txt",
         "quantized/quant_info.json",
@@ -171,6 +176,8 @@ def test_every_block_of_the_page_runs(workspace: Path, capfd: pytest.CaptureFixt
         "quantized/Sequential_int.xmodel",
         "quantized/Sequential_int.onnx",
         "quantized/deploy_check_data_int/1.bin",
+        ".vai/Sequential.sens",
+        "qat_result/Sequential_int.xmodel",
         "compiled/torch.xmodel",
     ):
         assert (workspace / name).is_file(), name
@@ -187,6 +194,35 @@ def test_a_users_program_is_as_accurate_as_npuc_itself(workspace: Path) -> None:
     assert told.returncode == 0, told.stderr
     figures = re.search(r"float (\S+) dpu (\S+)", told.stdout)
     assert figures is not None and float(figures[2]) == pytest.approx(_own_accuracy(), abs=0.0026)
+
+
+@pytest.mark.slow
+def test_a_users_program_prunes_trains_and_deploys(workspace: Path) -> None:
+    """The documented loops on some images of CIFAR-10: 40 % of the multiply-adds go, and the DPU has the trained integers."""
+    pytest.importorskip("torch")
+    folder = SHARED / "data" / "cifar10"
+    if not folder.is_dir():
+        pytest.skip("CIFAR-10 is not here")
+    rows = [line.split() for line in (folder / "val.txt").read_text().splitlines() if line.strip()]
+    pixels = [np.asarray(Image.open(folder / "val" / Path(name).name).convert("RGB")) for name, _ in rows]
+    images = (np.stack(pixels)[:, ::2, ::2].transpose(0, 3, 1, 2).astype(np.float32) / 255 - 0.5) * 4
+    labels = np.array([int(label) for _, label in rows])
+    np.savez(
+        "cifar.npz", image=images[:800], label=labels[:800], val_image=images[800:], val_label=labels[800:]
+    )
+    told = subprocess.run(
+        [sys.executable, str(PROGRAM.with_name("vitis_train.py")), "cifar.npz", "3"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 0, told.stderr
+    sizes = re.search(r"parameters (\d+) pruned (\d+)", told.stdout)
+    figures = re.search(r"float (\S+) pruned (\S+) qat (\S+) dpu (\S+)", told.stdout)
+    assert sizes is not None and int(sizes[2]) < int(sizes[1]) and figures is not None
+    before, pruned, trained, dpu = (float(figure) for figure in figures.groups())
+    # The program rounds images half up, and graph mode half away from zero: an image may be classified otherwise.
+    assert before > 0.2 and pruned > before - 0.1 and trained > pruned - 0.1 and abs(dpu - trained) <= 0.005
 
 
 def _own_accuracy() -> float:

@@ -385,3 +385,30 @@ def test_data_parallel_training_gives_the_parameters_of_a_plain_loop(tmp_path: P
         np.testing.assert_array_equal(fresh.eval()(x), alone(x))
     finally:
         distributed.destroy_process_group()
+
+
+def test_ranges_come_from_the_first_batch_where_there_was_no_data() -> None:
+    from npuc.train.qat.prepare import calibrate_at_first_call
+
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 2, 3))
+    images = 40 * torch.randn(8, 1, 8, 8)
+    known = npuc.train.prepare(net, images, target="edge-1t")
+    blind = npuc.train.prepare(net, torch.randn(1, 1, 8, 8), target="edge-1t")
+    parameters = [id(p) for p in blind.parameters()]
+    assert blind.ranges() != known.ranges()
+    calibrate_at_first_call(blind)
+    state = known.state_dict()
+    blind.train()(images)
+    assert [id(p) for p in blind.parameters()] == parameters and blind.ranges() == known.ranges()
+    assert torch.equal(blind.eval()(images), known.eval()(images))
+    blind.train()(images / 10)  # the second batch changes nothing
+    assert blind.ranges() == known.ranges()
+    # A state that is loaded has ranges of its own.
+    other = npuc.train.prepare(net, torch.randn(1, 1, 8, 8), target="edge-1t")
+    calibrate_at_first_call(other)
+    other.load_state_dict(state)
+    other.train()(images / 10)
+    assert other.ranges() == known.ranges()
+    scales, weights = other.scale_parameters(), other.weight_parameters()
+    assert len(scales) == 4 and len(weights) == 4

@@ -28,7 +28,7 @@ VENDOR = Vendor(
         "pytorch_nndct.utils": f"{_TORCH}.utils",
         "pytorch_nndct.bfp": f"{_TORCH}.bfp",
         "pytorch_nndct.pruning": f"{_TORCH}.pruning",
-        "pytorch_nndct.utils.slim": f"{_TORCH}.pruning",
+        "pytorch_nndct.utils.slim": f"{_TORCH}.slim",
         "pytorch_nnndct.utils": f"{_TORCH}.utils",
         "pytorch_nnfn.functional": f"{_TORCH}.functional",
         "pytorch_qat": f"{_TORCH}.qat",

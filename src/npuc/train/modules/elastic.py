@@ -122,15 +122,17 @@ def search_subnets(
     rng = np.random.default_rng(seed)
     low, high = min(least for least, _ in ranges), max(most for _, most in ranges)
     best: list[Subnet | None] = [None] * len(ranges)
-    measured: set[tuple[int, ...]] = set()
+    drawn: set[tuple[int, ...]] = set()
 
     def take(name: str, widths: dict[str, int]) -> bool:
-        macs = elastic.channels.macs(widths)
         key = tuple(widths.values())
-        places = [at for at, (least, most) in enumerate(ranges) if least <= macs <= most]
-        if not places or key in measured:
+        if key in drawn:
             return False
-        measured.add(key)
+        drawn.add(key)
+        macs = elastic.channels.macs(widths)
+        places = [at for at, (least, most) in enumerate(ranges) if least <= macs <= most]
+        if not places:
+            return False
         elastic.active = widths
         subnet = Subnet(name, widths, macs, measure(elastic))
         for at in places:
@@ -141,7 +143,7 @@ def search_subnets(
     active = elastic.active
     with activity("searching subnets", population + generations * (mutations + crossovers)) as step:
         for number in range(population):
-            _first(lambda: elastic.drawn(rng), lambda widths, at=number: take(f"net_{at}", widths))
+            _first(f"net_{number}", lambda: elastic.drawn(rng), take)
             step()
         for generation in range(generations):
             parents = [subnet for subnet in best if subnet is not None]
@@ -158,8 +160,7 @@ def search_subnets(
                         other = elastic.drawn(rng) if kind == "mutate" else second
                         return {n: other[n] if rng.random() < share else first[n] for n in first}
 
-                    label = f"net_evo_{generation}_{kind}_{at}"
-                    _first(child, lambda widths, label=label: take(label, widths))
+                    _first(f"net_evo_{generation}_{kind}_{at}", child, take)
                 step()
     elastic.active = active
     if not any(best):
@@ -171,8 +172,10 @@ def search_subnets(
     return best
 
 
-def _first(draw: Callable[[], dict[str, int]], take: Callable[[dict[str, int]], bool]) -> None:
+def _first(
+    name: str, draw: Callable[[], dict[str, int]], take: Callable[[str, dict[str, int]], bool]
+) -> None:
     """Draw until one is taken."""
     for _ in range(_TRIES):
-        if take(draw()):
+        if take(name, draw()):
             return

@@ -107,6 +107,8 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
         self._scale_of = {value: i for i, tensor in enumerate(plan.tensors) for value in tensor.values}
         self._exact: tuple[Any, ExactNetwork] | None = None
         self._together: bool | None = None
+        self.awaits_data = False
+        """Whether its ranges come from samples without meaning, and those of the first call are to replace them."""
 
     @property
     def batch_size(self) -> int | None:
@@ -195,10 +197,25 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
 
     def set_extra_state(self, state: Any) -> None:
         """Take over what calibration had fixed in another module of the same network; an error if that is impossible."""
-        self.plan = with_state(self.plan, state)
-        for tensor, scale in zip(self.plan.tensors, self.activation_scales, strict=True):
+        self._take(with_state(self.plan, state))
+
+    def set_plan(self, plan: QatPlan) -> None:
+        """Begin with the types and scales of another calibration of the same network."""
+        self._take(plan)
+        layers = zip(self.plan.layers, self.weight_scales, strict=True)
+        tensors = zip(self.plan.tensors, self.activation_scales, strict=True)
+        for scale, value in [
+            *((learned, np.asarray(layer.scale)) for layer, learned in layers),
+            *((learned, tensor.kind.scale) for tensor, learned in tensors),
+        ]:
+            scale.begin_at(value)
+
+    def _take(self, plan: QatPlan) -> None:
+        self.plan = plan
+        self._scale_of = {value: i for i, tensor in enumerate(plan.tensors) for value in tensor.values}
+        for tensor, scale in zip(plan.tensors, self.activation_scales, strict=True):
             scale.set_size(tensor.elements, tensor.steps)
-        self._exact = None
+        self._exact, self.awaits_data = None, False
 
     # What it becomes
 
@@ -234,18 +251,24 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
         """The float network with the trained weights."""
         return self.network.to_graph()
 
+    def scale_parameters(self) -> list[Any]:
+        """The scales that are learned; they take larger rates than weights."""
+        parts = (self.weight_scales, self.activation_scales)
+        return [p for part in parts for p in part.parameters() if p.requires_grad]
+
+    def weight_parameters(self) -> list[Any]:
+        """The weights and biases that are learned."""
+        scales = {id(p) for p in self.scale_parameters()}
+        return [p for p in self.parameters() if p.requires_grad and id(p) not in scales]
+
     def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         """Groups for an optimizer: weights decay; biases and scales do not."""
-        scales = {id(p) for part in (self.weight_scales, self.activation_scales) for p in part.parameters()}
-        learned = [p for p in self.parameters() if p.requires_grad]
+        weights = self.weight_parameters()
         return [
+            {"params": [p for p in weights if p.dim() > 1], "weight_decay": weight_decay},
+            {"params": [p for p in weights if p.dim() <= 1], "weight_decay": 0.0},
             {
-                "params": [p for p in learned if id(p) not in scales and p.dim() > 1],
-                "weight_decay": weight_decay,
-            },
-            {"params": [p for p in learned if id(p) not in scales and p.dim() <= 1], "weight_decay": 0.0},
-            {
-                "params": [p for p in learned if id(p) in scales],
+                "params": self.scale_parameters(),
                 "weight_decay": 0.0,
                 "lr_factor": self.options.scale_rate,
             },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +71,52 @@ def prepare(
     graph, _ = with_activation_forms(graph, chosen, machine)
     scheme_of = schemes_of(graph, chosen, machine).changed(_with_least_error)
     graph, scheme_of = with_short_operands(graph, scheme_of)
+    plan = _calibrated_plan(graph, scheme_of, samples, method, options or QatOptions(), threads)
+    return QatModule(plan, options or QatOptions())
+
+
+def _calibrated_plan(
+    graph: Graph,
+    scheme_of: LayerSchemes,
+    samples: TrainingData,
+    method: str | None,
+    options: QatOptions,
+    threads: int | None = None,
+) -> QatPlan:
+    """The plan of a float network whose ranges come from samples."""
     few = samples[: min(len(samples), _CALIBRATED)]
     table = ranges_from(graph, open_data(graph, _rows(graph, few)), scheme_of, method, threads=threads)
     quantized = quantize(graph, table, scheme_of)
     layers = tuple(integer_layers(graph, quantized, scheme_of))
     _require_learnable(graph, quantized, layers)
-    tensors, fixed = _tensors(graph, quantized, table, scheme_of, options or QatOptions())
-    tensors = _narrowed(graph, tensors, few)
-    plan = QatPlan(graph, scheme_of, dict(table.entries), layers, tensors, fixed)
-    return QatModule(plan, options or QatOptions())
+    tensors, fixed = _tensors(graph, quantized, table, scheme_of, options)
+    return QatPlan(graph, scheme_of, dict(table.entries), layers, _narrowed(graph, tensors, few), fixed)
+
+
+def calibrate(module: QatModule, data: Any, method: str | None = None) -> None:
+    """Take the ranges of a prepared module anew, from other samples and with the weights of now.
+
+    Parameters stay the same objects: an optimizer that has them goes on.
+    """
+    graph = Graph(module.plan.source.module, module.network.weight_store())
+    samples = TrainingData.of(data)
+    plan = _calibrated_plan(graph, module.plan.scheme_of, samples, method, module.options)
+    module.set_plan(replace(plan, source=module.plan.source))
+
+
+def calibrate_at_first_call(module: QatModule, method: str | None = None) -> None:
+    """Take ranges from the first batch that the module is called with, for a module that was prepared on samples without meaning.
+
+    A state that is loaded before has ranges of its own, and they stay.
+    """
+    module.awaits_data = True
+    module.register_forward_pre_hook(partial(_calibrate_once, method))
+
+
+def _calibrate_once(method: str | None, module: QatModule, inputs: tuple[Any, ...]) -> None:
+    if module.awaits_data:
+        arrays = [x.detach().cpu().numpy() for x in inputs]
+        calibrate(module, TrainingData(tuple(arrays)), method)
 
 
 def _network(model: Any, samples: TrainingData) -> Graph:

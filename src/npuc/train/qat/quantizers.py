@@ -114,6 +114,13 @@ class LearnedScale(torch.nn.Module):  # type: ignore[misc]
         """The elements that the scale is for, and the steps of their range: its gradient is divided by the root of both."""
         self.factor = 1 / sqrt(max(elements, 1) * max(steps, 1))
 
+    def begin_at(self, scale: Any) -> None:
+        """Begin anew at a scale."""
+        exponent = torch.log2(torch.as_tensor(scale, dtype=torch.float64)).to(self.exponent)
+        with torch.no_grad():
+            self.exponent.copy_(exponent.reshape(self.exponent.shape))
+            self.begin.copy_(self.exponent)
+
     def forward(self) -> Any:
         """The scale, with the gradient of LSQ."""
         # A step that throws a scale out of all bounds would never be taken back: outside of them it has no gradient.

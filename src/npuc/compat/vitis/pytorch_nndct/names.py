@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
 from npuc.compat.vitis.notices import near_names, refusal
 from npuc.ir import Graph, npu, result_names, top
@@ -46,13 +48,40 @@ def vendor_names(graph: Graph, model: str) -> dict[str, str]:
     }
 
 
+def module_path(text: str) -> str:
+    """The path of a module in a name of the vendor's, or of torch's own.
+
+    >>> module_path("ResNet::ResNet/Sequential[layer1]/Conv2d[conv1]/input.2")
+    'layer1.conv1'
+    """
+    return ".".join(_BRACKETS.findall(text)) or text
+
+
+def excluded_names(model: Any, excludes: Sequence[Any] | None) -> list[str]:
+    """Submodules of a model, given as such or by a name, as names."""
+    known = {id(part): name for name, part in model.named_modules()}
+    names = []
+    for item in excludes or ():
+        if isinstance(item, str):
+            names.append(module_path(item))
+        elif id(item) in known:
+            names.append(known[id(item)])
+        else:
+            raise refusal(
+                "OPTIMIZER_TORCH_MODULE_ERROR",
+                f"excludes has a {type(item).__name__} that is no part of the model",
+                "Give submodules of the model, or their names",
+            )
+    return names
+
+
 def own_name(graph: Graph, text: str) -> str:
     """The layer that a name of the vendor's, or npuc's own, stands for.
 
     What is in brackets is the path of a module: `ResNet::ResNet/Sequential[layer1]/Conv2d[conv1]/input.2` is `layer1.conv1`.
     """
     known = [name for name, _ in layer_list(graph)]
-    path = ".".join(_BRACKETS.findall(text)) or text
+    path = module_path(text)
     if path in known:
         return path
     raise refusal(

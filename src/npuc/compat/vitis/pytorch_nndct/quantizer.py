@@ -14,28 +14,23 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import onnx
 import torch
 
 from npuc.calib.calibration import calibrate
 from npuc.calib.sources import open_data
-from npuc.compat.vitis.dumps import DumpFolder
 from npuc.compat.vitis.notices import note, refusal, warn
 from npuc.compat.vitis.pytorch_nndct.arguments import arguments_tuple, module_of, placed
+from npuc.compat.vitis.pytorch_nndct.exports import ExportedFiles, called
 from npuc.compat.vitis.pytorch_nndct.names import own_name, vendor_names
-from npuc.compat.vitis.pytorch_nndct.nn import DeQuantStub, QuantStub
+from npuc.compat.vitis.pytorch_nndct.stubs import check_stubs
 from npuc.compat.vitis.quant_config import TorchQuantSettings, read_quant_config
 from npuc.compat.vitis.targets import B4096, resolve_target
-from npuc.debug.layers import layer_tensors
-from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import FileFormatError, FileMissingError, UsageError
-from npuc.export.qdq import export_quantized_onnx
-from npuc.export.torch import export_torch
 from npuc.files import make_folder, read_short, write_atomically
-from npuc.flow import Quantized, expanded, import_model, quantize_network, quantize_on_data
+from npuc.flow import Quantized, expanded, quantize_network, quantize_on_data
 from npuc.integrations.torch.calls import ImportedCall, import_call
 from npuc.integrations.torch.integers import IntegerModule, ObservedModule
-from npuc.ir import Graph, load_graph, result_names, save_graph, shape_of, top
+from npuc.ir import Graph, load_graph, result_names, save_graph, top
 from npuc.ir.dtypes import quant_of
 from npuc.quant.ladder.run import PipelineOptions
 
@@ -46,7 +41,7 @@ _SCALE = "_scale"
 """How the names of constants end that are the scale of another."""
 
 
-class torch_quantizer:
+class torch_quantizer(ExportedFiles):
     """Quantizes a module: `quant_model` takes its place in the user's own loops."""
 
     latest: ClassVar[torch_quantizer | None] = None
@@ -80,7 +75,7 @@ class torch_quantizer:
             target = B4096
         self._target = None if target is None else resolve_target(target)
         arguments = arguments_tuple(input_args)
-        _check_stubs(self.module, arguments)
+        check_stubs(self.module, arguments)
         self._call: ImportedCall = import_call(self.module, arguments, {}, single_row=True)
         self._finetune = False
         self._observed: ObservedModule | None = None
@@ -233,80 +228,7 @@ class torch_quantizer:
                 "models are exported in quant_mode 'test'",
                 fix="Calibrate first, then make a quantizer with 'test'",
             )
-        if not self._integers.calls:
-            raise refusal(
-                "QUANTIZER_TORCH_NO_FORWARD",
-                "quant_model was not called",
-                "Run it once before you export, as the vendor's tool wants it, and look at its accuracy",
-            )
-        return self._integers
-
-    def export_xmodel(self, output_dir: Path | str = "quantize_result", deploy_check: bool = False) -> None:
-        """Write `<Model>_int.xmodel` (an integer network for `vai_c_xir`) and, with `deploy_check`, all its tensors."""
-        graph = self._exported().graph
-        batch = {shape_of(port.value)[0] for port in graph.inputs}
-        if batch != {1}:
-            raise refusal(
-                "QUANTIZER_TORCH_XMODEL_BATCHSIZE", "the batch has to be 1", "Give input_args with one row"
-            )
-        folder = make_folder(Path(output_dir))
-        path = save_graph(graph, folder / f"{self.name}_int.xmodel")[0]
-        note(f"=>{path}")
-        if deploy_check:
-            dumps = DumpFolder(folder / "deploy_check_data_int")
-            for tensor in layer_tensors(IntegerEngine(graph), self._last_inputs()):
-                dumps.write(tensor.name, tensor.values)
-            note(f"=>{dumps.folder}")
-
-    def export_onnx_model(
-        self,
-        output_dir: Path | str = "quantize_result",
-        verbose: bool = False,
-        dynamic_batch: bool = False,
-        opset_version: int | None = None,
-        native_onnx: bool = True,
-        dump_layers: bool = False,
-        check_model: bool = False,
-        opt_graph: bool = False,
-    ) -> None:
-        """Write `<Model>_int.onnx` in QDQ form."""
-        graph = self._exported().graph
-        if dynamic_batch:
-            raise UsageError(
-                "dynamic_batch is not supported: networks have static shapes here", fix="Leave it out"
-            )
-        if dump_layers:
-            raise UsageError(
-                "dump_layers is not supported", fix="export_xmodel(deploy_check=True) writes all tensors"
-            )
-        if not native_onnx:
-            note("native_onnx=False: ONNX's own QuantizeLinear and DequantizeLinear are written all the same")
-        path = make_folder(Path(output_dir)) / f"{self.name}_int.onnx"
-        export_quantized_onnx(graph, path)
-        _check_opset(path, opset_version)
-        note(f"=>{path}")
-        if check_model:
-            self._compare(path)
-
-    def export_torch_script(self, output_dir: Path | str = "quantize_result", verbose: bool = False) -> None:
-        """Write `<Model>_int.pt`, which `torch.jit.load` reads; it computes the same integers."""
-        path = make_folder(Path(output_dir)) / f"{self.name}_int.pt"
-        export_torch(self._exported().graph, path)
-        note(f"=>{path}")
-
-    def _last_inputs(self) -> dict[str, Any]:
-        arrays = self._exported().last_inputs
-        return {
-            name: array[:1] if self._call.signature.rows_vary else array for name, array in arrays.items()
-        }
-
-    def _compare(self, path: Path) -> None:
-        """Hold the ONNX file against the integers on the last input."""
-        sample = self._last_inputs()
-        exact = IntegerEngine(self._exported().graph).run(sample)
-        given = FloatEngine(import_model(path)).run(sample)
-        largest = max(float(np.max(np.abs(exact[name] - given[name]))) for name in exact)
-        note(f"check_model: outputs of {path.name} differ from the integers by {largest:.6g} at most")
+        return called(self._integers)
 
 
 def dump_xmodel(output_dir: Path | str = "quantize_result", deploy_check: bool = False) -> None:
@@ -366,45 +288,6 @@ def _state_of(path: Path) -> Any:
         raise FileFormatError(
             f"is not a state_dict: {next(iter(str(error).splitlines()), '')[:200]}", where=str(path)
         ) from error
-
-
-def _check_stubs(module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
-    """Refuse stubs that leave a part of the module float: quantization is stated by layers here."""
-    stubs = [part for part in module.modules() if isinstance(part, QuantStub | DeQuantStub)]
-    if not stubs:
-        return
-    begins: list[Any] = []
-    ends: list[Any] = []
-
-    def watch(part: Any, inputs: Any, output: Any) -> None:
-        begins.extend(inputs if isinstance(part, QuantStub) else ())
-        ends.extend([output] if isinstance(part, DeQuantStub) else ())
-
-    handles = [part.register_forward_hook(watch) for part in stubs]
-    try:
-        with torch.no_grad():
-            results = module(*arguments)
-    finally:
-        for handle in handles:
-            handle.remove()
-    outputs = results if isinstance(results, tuple | list) else [results]
-    inside = all(any(value is given for given in arguments) for value in begins)
-    if not inside or not all(any(value is output for output in outputs) for value in ends):
-        raise UsageError(
-            "a QuantStub or DeQuantStub stands inside of the module: a part of it would stay float",
-            fix='Name the float layers under layer_quantize_config with {"datatype": "float32"}, and put stubs at the ends',
-        )
-
-
-def _check_opset(path: Path, most: int | None) -> None:
-    if most is None:
-        return
-    stated = max(
-        entry.version for entry in onnx.load(path, load_external_data=False).opset_import if not entry.domain
-    )
-    if stated > most:
-        path.unlink()
-        raise UsageError(f"the network needs opset {stated}, and opset_version is {most}")
 
 
 def _listing(model: str, names: Mapping[str, str]) -> str:

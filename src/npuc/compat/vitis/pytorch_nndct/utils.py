@@ -1,4 +1,4 @@
-"""`pytorch_nndct.utils`: operators of one's own."""
+"""`pytorch_nndct.utils`: operators of one's own, and modules after pruning (`slim`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from npuc.compat.vitis.notices import refusal
+from npuc.compat.vitis.pytorch_nndct import slim
 from npuc.frontend.torch.custom import custom_op
 
-__all__ = ["register_custom_op"]
+__all__ = ["register_custom_op", "slim"]
 
 
 def register_custom_op(
