@@ -572,15 +572,16 @@ def quantize_by_method(
     step: Callable[[], None] | None = None,
 ) -> tuple[Quantized, CalibrationTable]:
     """Calibrate by one method and quantize, with nothing chosen by the outputs and no bias corrected; also the ranges used."""
-    from npuc.quant.channel_outputs import with_channel_outputs
+    from npuc.quant.channel_outputs import FLOAT_REASON, with_channel_outputs
     from npuc.quant.config import QuantizationConfig
 
     config = config or QuantizationConfig()
+    floats: tuple[str, ...] = ()
     if config.per_channel_outputs:
         changed, source = with_channel_outputs(
             graph, source, config, threads=threads, strict=strict, warn=warn
         )
-        graph, config = changed.graph, changed.config
+        graph, config, floats = changed.graph, changed.config, changed.floats
         if warn is not None:
             for words in changed.notes:
                 warn(words)
@@ -595,8 +596,9 @@ def quantize_by_method(
         step=step,
         output_method=config.output_method,
     )
-    config = config.model_copy(update={"output_method": None})
-    return quantize_network(graph, table, config, target), table
+    done = quantize_network(graph, table, config.model_copy(update={"output_method": None}), target)
+    done.graph.float_reasons |= dict.fromkeys(floats, FLOAT_REASON)
+    return done, table
 
 
 def quantize_on_data(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 import shlex
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from npuc.cli.app import run_command
 from npuc.compare.tensors import Tolerance, compare_sets
 from npuc.compat.install import install
 from npuc.compat.registry import vendor_named
+from npuc.errors import NpucError
 from npuc.tensors import TensorFile
 from support.paths import SHARED, TESTS
 
@@ -73,8 +76,12 @@ def run_scenario(
             pytest.skip(f"{source} is not here")
         (folder / name).symlink_to(SHARED / source)
     paths = [str(installed.packages)] if installed.packages else []
+    program: Callable[[str], subprocess.CompletedProcess[str]] = partial(run_program, paths=paths)
+    if scenario.get("in_process"):
+        program = partial(_run_here, space={}, paths=paths, names=tuple(vendor_named(vendor).modules))
     if "python" in scenario:
-        run_program(scenario["python"], paths)
+        done = program(scenario["python"])
+        assert not done.returncode, done.stderr
     for entry in scenario["items"]:
         capfd.readouterr()
         status = 0
@@ -84,7 +91,7 @@ def run_scenario(
                 break
         said = ""
         if "python" in entry:
-            done = run_program(entry["python"], paths)
+            done = program(entry["python"])
             status, said = done.returncode, done.stdout + done.stderr
         captured = capfd.readouterr()
         _check(entry, status, captured.out + captured.err + said)
@@ -108,6 +115,31 @@ def run_program(text: str, paths: list[str]) -> subprocess.CompletedProcess[str]
     """A program in a process of its own."""
     head = f"import sys\nsys.path[:0] = {paths!r}\n"
     return subprocess.run([sys.executable, "-c", head + text], capture_output=True, text=True, timeout=300)
+
+
+def _run_here(
+    text: str, space: dict[str, Any], paths: list[str], names: tuple[str, ...]
+) -> subprocess.CompletedProcess[str]:
+    """A program in this process, with the names that earlier ones left behind; an error of npuc is what it ends with."""
+    before, sys.path[:0] = set(sys.modules), paths
+    status, said = 0, ""
+    file = f"<example {len(space)}>"
+    linecache.cache[file] = (
+        len(text),
+        None,
+        text.splitlines(keepends=True),
+        file,
+    )  # for what looks at its source
+    try:
+        exec(compile(text, file, "exec"), space)
+    except NpucError as error:
+        status, said = 1, str(error)
+    finally:
+        del sys.path[: len(paths)]
+        for name in set(sys.modules) - before:
+            if name.partition(".")[0] in {module.partition(".")[0] for module in names}:
+                del sys.modules[name]
+    return subprocess.CompletedProcess([], status, "", said)
 
 
 def _check(entry: Mapping[str, Any], status: int, said: str) -> None:

@@ -9,7 +9,7 @@ Example: of `conv -> relu -> topk`, where the NPU has no topk, the first two rem
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,12 +39,17 @@ class Trimmed:
         return bool(self.before or self.after)
 
 
-def trimmed(graph: Graph, target: Target) -> Trimmed:
-    """An integer network without the CPU's ops at its ends; `CompileError` if there are others."""
+def trimmed(graph: Graph, target: Target, keep: Collection[str] = ()) -> Trimmed:
+    """An integer network without the CPU's ops at its ends; `CompileError` if there are others.
+
+    Float ops of which the results are to be kept by name, such as the factors of outputs with one scale a channel, stay.
+    """
     graph = graph.copy()
-    parted = partition(graph, target)
+    # Small subgraphs of the NPU, too, are its own: what could be moved beside the CPU shall not be cut off with it.
+    parted = partition(graph, target, island_threshold=0)
     device: dict[Any, str] = {op: part.device for part in parted.parts for op in part.ops}
     ops: list[Any] = [op for op in graph.ops if op in device]
+    device |= {op: "convert" for op in ops if result_names(op)[0] in keep}
     starts = [op for op in ops if device[op] == "npu"]
     if not starts:
         raise CompileError(
