@@ -52,7 +52,7 @@ def test_every_rule_of_every_importer_has_a_row(rows: dict[tuple[str, str], tupl
     ):  # fmt: skip
         expected |= {(title, name) for name in names}
     assert set(rows) == expected
-    assert len(FRAMEWORKS) == 7
+    assert len(FRAMEWORKS) == 8
 
 
 @pytest.mark.parametrize(
