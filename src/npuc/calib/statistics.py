@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +157,37 @@ class Statistics(Mapping[str, TensorStatistics]):
 
     def __len__(self) -> int:
         return len(self.tensors)
+
+
+def regrouped(statistics: Statistics, size: int) -> Statistics:
+    """The statistics as if `size` batches in a row had been one: averages are then over the extremes of those.
+
+    The extremes of all batches have to be there (`ObserverOptions.kept_batches`).
+    """
+    if size == 1:
+        return statistics
+    tensors = {}
+    for name, tensor in statistics.items():
+        if len(tensor.extremes) != tensor.batches:
+            raise ValueError(f"of {tensor.batches} batches, the extremes of {len(tensor.extremes)} were kept")
+        groups = [tensor.extremes[start : start + size] for start in range(0, tensor.batches, size)]
+        ends = np.array([(group[:, 0].min(), group[:, 1].max()) for group in groups]).reshape(-1, 2)
+        running = {}
+        for momentum in tensor.running:
+            average = ends[0] if len(ends) else np.zeros(2)
+            for pair in ends[1:]:
+                average = momentum * average + (1 - momentum) * pair
+            running[momentum] = float(average[0]), float(average[1])
+        low, high = ends.mean(axis=0) if len(ends) else (0.0, 0.0)
+        tensors[name] = replace(
+            tensor,
+            extremes=ends,
+            batches=len(ends),
+            running=running,
+            mean_min=float(low),
+            mean_max=float(high),
+        )
+    return replace(statistics, tensors=tensors)
 
 
 def save_statistics(statistics: Statistics, path: Path | str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from importlib import import_module
+from types import ModuleType
 
 
 def publish(name: str, adapter: str) -> None:
@@ -15,3 +17,18 @@ def publish(name: str, adapter: str) -> None:
     for key in public:
         setattr(own, key, getattr(source, key))
     own.__dict__["__getattr__"] = lambda key: getattr(source, key)
+
+
+def provide(modules: Mapping[str, str]) -> None:
+    """Make modules importable in this process under a vendor's names, as an installed folder on PYTHONPATH would."""
+    names = {".".join(name.split(".")[:end]) for name in modules for end in range(1, name.count(".") + 1)}
+    for name in sorted({*modules, *names}):
+        if name not in sys.modules:
+            module = ModuleType(name)
+            module.__path__ = []
+            sys.modules[name] = module
+            parent, _, child = name.rpartition(".")
+            if parent:
+                setattr(sys.modules[parent], child, module)
+            if modules.get(name):
+                publish(name, modules[name])

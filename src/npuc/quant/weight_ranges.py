@@ -18,6 +18,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.calib.ranges.base import MethodSpec, option_error, parse_method
+from npuc.calib.ranges.divergence import divergences
 from npuc.registries import Registry
 
 DEFAULT_METHOD = "max"
@@ -90,6 +91,21 @@ def square_error(rows: Array, levels: int) -> Array:
         trial = np.clip(around + most * share, 0.0, most)
         best, least = _better(rows, trial, levels, best, least)
     return best
+
+
+@WEIGHT_METHODS.register("kl")
+def divergence(rows: Array, levels: int, *, bins: int = 2048, step: int = 16) -> Array:
+    """The threshold whose quantized distribution is closest to the original one (Kullback-Leibler divergence)."""
+    if not levels < bins <= 1 << 16 or step < 1:
+        raise option_error("kl", "bins", bins, f"is not above {levels} and at most {1 << 16}")
+    thresholds: Array = np.abs(rows).max(axis=1)
+    cuts = np.unique(np.append(np.arange(levels + 1, bins, step), bins))
+    for index, row in enumerate(rows):
+        if thresholds[index] > 0:
+            counts, _ = np.histogram(np.abs(row), bins, (0.0, thresholds[index]))
+            costs = divergences(counts.astype(np.float64), np.zeros_like(cuts), cuts, levels + 1)
+            thresholds[index] *= cuts[int(np.argmin(costs))] / bins
+    return thresholds
 
 
 def _better(rows: Array, trial: Array, levels: int, best: Array, least: Array) -> tuple[Array, Array]:

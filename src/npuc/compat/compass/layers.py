@@ -1,0 +1,27 @@
+"""The layers of a network as Compass numbers them in an IR."""
+
+from __future__ import annotations
+
+from npuc.compat.compass.per_layer import IrLayer
+from npuc.errors import UnsupportedOpError
+from npuc.export.compass import to_compass
+from npuc.export.compass.text import parse_text
+from npuc.ir import Graph, result_names, top
+from npuc.ir.definition import TopOp
+
+
+def ir_layers(graph: Graph) -> list[IrLayer]:
+    """Number, name and type of each layer; a network with a layer that has no form in the IR is numbered by its ops."""
+    try:
+        text, _ = to_compass(graph)
+    except UnsupportedOpError:
+        ops = [
+            op
+            for op in graph.ops
+            if isinstance(op, TopOp) and not isinstance(op, top.WeightOp) and op.results
+        ]
+        return [
+            IrLayer(number, result_names(op)[0], op.name.removeprefix("top."))
+            for number, op in enumerate(ops)
+        ]
+    return [IrLayer(number, layer.name, layer.kind) for number, layer in enumerate(parse_text(text).layers)]

@@ -1,0 +1,115 @@
+"""Parser plugins (`AIPUBuilder.Parser.plugin_loader`, `.plugin_op`): registered, checked, and refused where they are used.
+
+A plugin of the parser makes a layer of a type that only the vendor's builder, or a kernel for its core, can compute. A network
+that uses one is refused with what npuc offers instead: a rule for the operator that says what it computes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import Enum, unique
+from pathlib import Path
+from typing import Any, TypeVar
+
+from npuc.errors import PluginError, UnsupportedOpError
+from npuc.frontend.sniff import describe_content
+from npuc.registries import Registry
+
+_ClassT = TypeVar("_ClassT", bound=type)
+PLUGINS: Registry[tuple[str, str], Any] = Registry("a plugin of Compass")
+"""Classes by the kind of plugin and the name: the type of operator of a parser plugin, else the name of the class."""
+
+
+@unique
+class PluginType(Enum):
+    """Kinds of plugins of the parser and the builder."""
+
+    Parser = 0x200
+    Builder = 0x314
+    Checker = 0x315
+
+
+class ParserOp:
+    """What a parser plugin derives from."""
+
+    op_type: str | None = None
+    alias_op_type: str | None = None
+    priority = 0
+    start_nodes: Any = None
+    end_nodes: Any = None
+    pattern_nodes: Any = None
+    pattern_edges: Any = None
+    input_nodes: Any = None
+    input_shapes: Any = None
+
+    def __init__(self, framework: str, op_info: Any) -> None:
+        self.params: OrderedDict[str, Any] = OrderedDict()
+        self.constants: OrderedDict[str, Any] = OrderedDict()
+        self.removed_inputs: list[tuple[int, int]] = []
+
+    def infer_shape(self, input_tensors: Any, *args: Any) -> Any:
+        """The results for inputs; the plugin's own."""
+        raise NotImplementedError(f"{type(self).__name__} has no infer_shape")
+
+    def remove_inputs_at(self, tensor_index: int, node_index: int = 0) -> None:
+        """Leave out an input after the shapes are inferred."""
+        if not isinstance(tensor_index, int) or not isinstance(node_index, int):
+            raise PluginError("remove_inputs_at takes integers")
+        self.removed_inputs.append((node_index, tensor_index))
+
+
+def register_plugin(
+    type: PluginType = PluginType.Parser,
+    version: str | float = 0,
+) -> Callable[[_ClassT], _ClassT]:
+    """Class decorator: register a plugin; of two for the same operator, the later one wins."""
+    if not isinstance(type, PluginType):
+        raise PluginError(f"{type!r} is no PluginType of the parser or the builder")
+
+    def register(cls: _ClassT) -> _ClassT:
+        name = cls.__name__
+        if type is PluginType.Parser:
+            _check(cls)
+            name = str(getattr(cls, "op_type", None))
+        PLUGINS.add([(type.name, name)], cls, replace=True, module=cls.__module__)
+        return cls
+
+    return register
+
+
+def _check(cls: type) -> None:
+    """A parser plugin states an operator, and at most one kind of subgraph, wholly."""
+    if not issubclass(cls, ParserOp):
+        raise PluginError(f"{cls.__name__} is a parser plugin, and has to be a subclass of ParserOp")
+    if not cls.op_type:
+        raise PluginError(f"{cls.__name__} states no op_type")
+    pairs = [(cls.start_nodes, cls.end_nodes), (cls.pattern_nodes, cls.pattern_edges)]
+    if any((first is None) != (second is None) for first, second in pairs):
+        raise PluginError(f"{cls.__name__} states half of a subgraph")
+    if all(first is not None for first, _ in pairs):
+        raise PluginError(f"{cls.__name__} states two kinds of subgraphs")
+
+
+def refuse_parser_plugins(model: Path) -> None:
+    """An error if an operator of an ONNX model, or any subgraph, belongs to a parser plugin."""
+    parsers = [cls for (kind, _), cls in PLUGINS.items() if kind == "Parser"]
+    if not parsers:
+        return
+    types: set[str] = set()
+    if describe_content(model).kind == "onnx":
+        from npuc.frontend.onnx.reader import read
+
+        types = {node.op_type for node in read(model).model.graph.node}
+    for cls in parsers:
+        subgraph = cls.pattern_nodes or cls.start_nodes or cls.input_nodes
+        if subgraph or cls.op_type in types:
+            raise UnsupportedOpError(
+                f"the parser plugin {cls.__name__} makes layers of type {cls.alias_op_type or cls.op_type}, which only the "
+                "vendor's own core computes",
+                where=str(model),
+                fix="Say what it computes: npuc.plugins.api.onnx_rule, onnx_subgraph and kernel (docs/plugins.md)",
+            )
+
+
+__all__ = ["ParserOp", "PluginType", "register_plugin"]
