@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.errors import FileFormatError
+from npuc.errors import FileFormatError, UsageError
 from npuc.files import existing_file
 from npuc.tensors import TensorFile
 
@@ -39,6 +39,8 @@ class _Reader(pickle.Unpickler):
 
 def load_npy(path: Path | str) -> Any:
     """An array, or what one single object holds; of an `.npz` file, a dictionary of arrays."""
+    if not str(path):
+        raise UsageError("the data set is given no file", fix="Set calibration_data, or data and label")
     place = existing_file(path)
     if place.suffix.lower() == ".npz":
         tensors = TensorFile(place)
