@@ -14,7 +14,7 @@ import conformance
 from npuc.errors import UsageError
 from npuc.integrations import onnxruntime as provider
 
-ort = pytest.importorskip("onnxruntime", minversion="1.23")
+ort = pytest.importorskip("onnxruntime", minversion="1.23.1")
 pytestmark = pytest.mark.slow
 FLOATS = {"target": "bm1684x-like", "scheme": "f32", "level": "0", "cache": "off"}
 NO_RANGES = {"level": "0", "cache": "off"}

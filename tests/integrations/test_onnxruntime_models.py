@@ -34,7 +34,7 @@ from npuc.target import load_target
 from support.programs.ort_host import OrtHost, assert_same
 from support.shared_models import known
 
-ort = pytest.importorskip("onnxruntime", minversion="1.23")
+ort = pytest.importorskip("onnxruntime", minversion="1.23.1")
 MODELS = [path for path in known(["onnx", "transformers"]) if path.suffix == ".onnx"]
 DEFAULT = {"mnist"}
 """Those that the default suite runs."""

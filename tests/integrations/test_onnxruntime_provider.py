@@ -27,7 +27,7 @@ from npuc.runtime import Runner
 from npuc.target import load_target
 from support.programs.ort_host import OrtHost, assert_same, npuc_command
 
-ort = pytest.importorskip("onnxruntime", minversion="1.23")
+ort = pytest.importorskip("onnxruntime", minversion="1.23.1")
 Array = np.ndarray[Any, Any]
 FAST = {"level": "0"}
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 import shutil
 import tempfile
 import threading
@@ -33,7 +34,8 @@ PROVIDER = "NpucExecutionProvider"
 """The name of the provider, as sessions list it."""
 REGISTRATION = "npuc"
 """The name under which the library is registered."""
-_LEAST = (1, 23)
+_LEAST = (1, 23, 1)
+"""1.23.0 wants copy kernels of a plugin for every node that stays with the CPU, and has no way to get them."""
 _LOCK = threading.Lock()
 _REPORTS: WeakKeyDictionary[Any, Path] = WeakKeyDictionary()
 _KEPT: list[Any] = []
@@ -60,10 +62,10 @@ def _runtime() -> Any:
             "the execution provider runs inside of ONNX Runtime, and onnxruntime is not installed",
             fix="Install it with: pip install 'npuc[ort-provider]'",
         ) from error
-    version = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+    version = tuple(int(part) for part in re.findall(r"\d+", onnxruntime.__version__)[:3])
     if version < _LEAST:
         raise MissingExtraError(
-            f"execution providers in libraries of their own need ONNX Runtime 1.23, and this is {onnxruntime.__version__}",
+            f"execution providers in libraries of their own need ONNX Runtime 1.23.1, and this is {onnxruntime.__version__}",
             fix="Install it with: pip install 'npuc[ort-provider]'",
         )
     return onnxruntime
