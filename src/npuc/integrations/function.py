@@ -38,6 +38,9 @@ _CLOSE = 0.999
 
 _HOST = "CPU parts run in npuc's float engine (ONNX Runtime), not in the framework"
 
+_ONE_ARRAY = {"tuple": [{"tuple": [{"tensor": 0}]}, {"dict": []}]}
+"""The form of a call with one tensor and nothing else."""
+
 ToTensor = Callable[[Array], Any]
 
 
@@ -50,6 +53,9 @@ class CompiledFunction:
         self._runner = Runner(model, device)
         self._signature = signature_of(self._runner)
         self._to_tensor = to_tensor or (lambda array: array)
+        self._only = _only_keyword(self._signature.arguments)
+        self._takes_array = self._signature.arguments == _ONE_ARRAY
+        self._dtypes = tuple(map(_numpy_type, self._signature.dtypes))
 
     @property
     def program(self) -> CompiledModel:
@@ -75,26 +81,31 @@ class CompiledFunction:
 
     def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], to_tensor: ToTensor) -> Any:
         signature = self._signature
-        if len(args) == 1 and not kwargs and (only := _only_keyword(signature.arguments)):
-            kwargs, args = {only: args[0]}, ()
-        form, tensors = described((args, dict(sorted(kwargs.items()))), _is_tensor)
-        if form != signature.arguments:
-            raise InputDataError(
-                "the network was compiled for other arguments",
-                fix=f"It takes {rebuilt(signature.arguments, signature.inputs)} (args, kwargs)",
-            )
+        tensors = list(args)
+        if not (self._takes_array and not kwargs and len(args) == 1 and type(args[0]) is np.ndarray):
+            tensors = self._tensors(args, kwargs)
         arrays = dict(zip(signature.inputs, map(np.asarray, tensors), strict=True))
         rows = signature.rows(self._runner, arrays)
         outputs = self._runner.run(arrays)
         results = [
             to_tensor(
-                outputs[name]
-                .reshape(shape if rows is None else (rows, *shape[1:]))
-                .astype(_numpy_type(dtype), copy=False)
+                outputs[name].reshape(shape if rows is None else (rows, *shape[1:])).astype(dtype, copy=False)
             )
-            for name, shape, dtype in zip(signature.outputs, signature.shapes, signature.dtypes, strict=True)
+            for name, shape, dtype in zip(signature.outputs, signature.shapes, self._dtypes, strict=True)
         ]
         return rebuilt(signature.results, results)
+
+    def _tensors(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The tensors of arguments that have the structure of the original's."""
+        if len(args) == 1 and not kwargs and self._only:
+            kwargs, args = {self._only: args[0]}, ()
+        form, tensors = described((args, dict(sorted(kwargs.items()))), _is_tensor)
+        if form != self._signature.arguments:
+            raise InputDataError(
+                "the network was compiled for other arguments",
+                fix=f"It takes {rebuilt(self._signature.arguments, self._signature.inputs)} (args, kwargs)",
+            )
+        return tensors
 
 
 def load_function(
