@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from npuc.calib.table import CalibrationTable, Entry
-from npuc.compat.tpumlir.ranges import check_weight_scales, layers_of, ranges_for, with_measured
+from npuc.compat.tpumlir.ranges import check_weight_scales, layers_of, merged_like, ranges_for, with_measured
 from npuc.compat.tpumlir.tables import (
     VendorTable,
     WeightScales,
@@ -18,7 +18,8 @@ from npuc.compat.tpumlir.tables import (
     read_quantization,
 )
 from npuc.errors import FileFormatError, QuantizationError, UnknownTensorError
-from npuc.ir import Graph, tensor_type, top
+from npuc.ir import Graph, Value, tensor_type, top
+from support.graphs import Builder, build
 
 OF_THE_TOOL = """\
 # mlir version: v1.30.2 cali version 1.0
@@ -145,6 +146,21 @@ def test_what_the_table_lacks_is_measured_or_an_error(capsys: pytest.CaptureFixt
     measured = with_measured(graph, ranges, {"images": image}, "t")
     assert (measured["122"].min, measured["122"].max, measured["122"].threshold) == (-0.5, 0.0, 0.5)
     assert "the range is that on the test input" in capsys.readouterr().err
+
+
+def test_convolutions_that_the_other_tool_merged_are_merged_here() -> None:
+    def conv(b: Builder, x: Value, out: int, name: str) -> Value:
+        weight = np.ones((out, x.type.get_shape()[1], 1, 1), np.float32)
+        window = {"strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1), "group": 1}
+        return b(top.Conv, x, weight, None, name=name, **window)
+
+    graph = build({"x": (1, 3, 4, 4)}, lambda b, x: conv(b, conv(b, x, 2, "middle"), 5, "last"))
+    ends = [Entry("x", 1.0, -1.0, 1.0), Entry("last", 6.0, -6.0, 6.0)]
+    merged = merged_like(graph, CalibrationTable.of(ends))
+    assert set(merged.tensor_names()) == set(graph.tensor_names()) - {"middle"}
+    assert with_measured(merged, CalibrationTable.of(ends), None, "t")["last"].max == 6.0
+    complete = CalibrationTable.of([*ends, Entry("middle", 3.0, -3.0, 3.0)])
+    assert merged_like(graph, complete) is graph
 
 
 def test_scales_that_training_chose_are_refused() -> None:

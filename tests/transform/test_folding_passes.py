@@ -21,11 +21,19 @@ def array(*shape: int, low: float = -1.0) -> Array:
 
 
 def conv(
-    b: Builder, x: Value, out: int = 4, group: int = 1, pad: int = 0, bias: bool = True, **more: Any
+    b: Builder,
+    x: Value,
+    out: int = 4,
+    group: int = 1,
+    pad: int = 0,
+    bias: bool = True,
+    kernel: int = 3,
+    **more: Any,
 ) -> Value:
     channels = x.type.get_shape()[1]
     window = {"strides": (1, 1), "pads": (pad,) * 4, "dilations": (1, 1), "group": group}
-    return b(top.Conv, x, array(out, channels // group, 3, 3), array(out) if bias else None, **window, **more)
+    weight = array(out, channels // group, kernel, kernel)
+    return b(top.Conv, x, weight, array(out) if bias else None, **window, **more)
 
 
 def deconv(b: Builder, x: Value, group: int = 2) -> Value:
@@ -264,3 +272,38 @@ NOT_PADDED: dict[str, Any] = {
 def test_other_pads_stay(name: str) -> None:
     after = transformed(build({"x": (1, 4, 6, 6)}, NOT_PADDED[name]), "fuse-pad")
     assert kinds(after)["pad"] == 1
+
+
+def test_two_pointwise_convs_are_one() -> None:
+    graph = build(
+        {"x": (1, 4, 6, 6)}, lambda b, x: conv(b, conv(b, x, out=3, kernel=1), out=8, kernel=1, bias=False)
+    )
+    assert kinds(transformed(graph, "merge-pointwise-convs")) == {"conv": 1}
+    three = build(
+        {"x": (1, 4, 6, 6)},
+        lambda b, x: conv(b, conv(b, conv(b, x, kernel=1), kernel=1), kernel=1, relu=True),
+    )
+    after = transformed(three, "merge-pointwise-convs")
+    assert kinds(after) == {"conv": 1} and next(op for op in after.ops if isinstance(op, top.Conv)).relu
+
+
+NOT_MERGED: dict[str, Any] = {
+    "a relu between": lambda b, x: conv(b, conv(b, x, kernel=1, relu=True), kernel=1),
+    "a larger kernel": lambda b, x: conv(b, conv(b, x), kernel=1),
+    "padding": lambda b, x: conv(b, conv(b, x, kernel=1), kernel=1, pad=1),
+    "groups": lambda b, x: conv(b, conv(b, x, out=4, kernel=1), kernel=1, group=2, out=4),
+}
+
+
+@pytest.mark.parametrize("name", NOT_MERGED)
+def test_other_convs_stay_two(name: str) -> None:
+    graph = build({"x": (1, 4, 6, 6)}, NOT_MERGED[name])
+    assert kinds(transformed(graph, "merge-pointwise-convs")) == {"conv": 2}
+
+
+def test_a_conv_whose_value_others_use_is_not_merged() -> None:
+    def network(b: Builder, x: Value) -> list[Value]:
+        y = conv(b, x, kernel=1)
+        return [y, conv(b, y, kernel=1)]
+
+    assert kinds(transformed(build({"x": (1, 4, 6, 6)}, network), "merge-pointwise-convs")) == {"conv": 2}

@@ -29,6 +29,7 @@ from npuc.compat.tpumlir.ranges import (
     check_weight_scales,
     int8_config,
     layers_of,
+    merged_like,
     ranges_for,
     with_measured,
 )
@@ -189,6 +190,7 @@ def _quantized(
     table = read_calibration(existing_file(options.calibration_table))
     check_weight_scales(graph, table, options.calibration_table)
     ranges = ranges_for(graph, table, options.calibration_table)
+    graph = merged_like(graph, ranges)
     ranges = with_measured(graph, ranges, inputs, options.calibration_table)
     config = int8_config(target, asymmetric=options.asymmetric).model_copy(update={"layers": layers})
     return quantize_network(graph, ranges, config, target)

@@ -10,7 +10,7 @@ from npuc.compat.running import warn
 from npuc.compat.tpumlir.calibration_command import data_options, samples_of
 from npuc.compat.tpumlir.chips import add_chip, chip_named
 from npuc.compat.tpumlir.names import names_of
-from npuc.compat.tpumlir.ranges import int8_config, ranges_for, with_measured
+from npuc.compat.tpumlir.ranges import int8_config, merged_like, ranges_for, with_measured
 from npuc.compat.tpumlir.tables import format_quantization, read_calibration, read_quantization, write_text
 from npuc.errors import UsageError
 from npuc.files import existing_file, writable
@@ -65,9 +65,9 @@ def main(arguments: list[str]) -> int:
     graph = rewritten_for(network_to_quantize(options.mlir_file), target, "float")
     source = samples_of(graph, options, "run_qtable.py")
     table = read_calibration(existing_file(options.calibration_table))
-    ranges = with_measured(
-        graph, ranges_for(graph, table, options.calibration_table), None, options.calibration_table
-    )
+    ranges = ranges_for(graph, table, options.calibration_table)
+    graph = merged_like(graph, ranges)
+    ranges = with_measured(graph, ranges, None, options.calibration_table)
     quantized = quantize_network(graph, ranges, int8_config(target), target)
     analysis = analyze(quantized.source, quantized.graph, source, quantized.scheme_of, warn=warn)
     losses = _losses(analysis.measurements)

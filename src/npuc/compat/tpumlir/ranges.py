@@ -16,10 +16,12 @@ from npuc.compat.tpumlir.tables import VendorTable, WeightScales
 from npuc.engine import FloatEngine
 from npuc.errors import QuantizationError, UnknownTensorError
 from npuc.ir import Graph
+from npuc.ir.passes import run_pipeline
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.from_target import fitted, misfit
 from npuc.quant.scheme import SCHEMES
 from npuc.target import Target
+from npuc.transform.merge_pointwise_convs import MergePointwiseConvs
 from npuc.words import counted
 
 _SAME = 1e-3
@@ -52,10 +54,19 @@ def ranges_for(graph: Graph, table: VendorTable, where: str) -> CalibrationTable
     return CalibrationTable(entries)
 
 
+def merged_like(graph: Graph, ranges: CalibrationTable) -> Graph:
+    """The network without the tensors that a table of TPU-MLIR has no row for because it merges pointwise convolutions.
+
+    A network with a table of npuc's own, which has a row for every tensor, stays as it is.
+    """
+    missing = tuple(ranges.check(graph))
+    return run_pipeline(graph, [MergePointwiseConvs(between=missing)]) if missing else graph
+
+
 def with_measured(
     graph: Graph, ranges: CalibrationTable, inputs: Mapping[str, Array] | None, where: str
 ) -> CalibrationTable:
-    """The ranges, completed by those of tensors that the table has no row for: TPU-MLIR merges some ops that npuc does not.
+    """The ranges, completed by those of tensors that the table has no row for, as where TPU-MLIR fuses what npuc does not.
 
     They are measured on the test input; without one they are an error.
     """
