@@ -52,8 +52,31 @@ def test_npucs_own_names_and_fingerprints() -> None:
 
 @pytest.mark.parametrize("name", UNPUBLISHED)
 def test_a_dpu_without_figures_is_refused_with_the_nearest_preset(name: str) -> None:
-    with pytest.raises(UnknownTargetError, match=f"figures of '{name}-SP' are not published.*{B4096}"):
+    nearest = "dpucahx8h-dwc-like" if name.startswith("DPUCA") else "dpucvdx8g-c32b3-like"
+    with pytest.raises(UnknownTargetError, match=f"figures of '{name}-SP' are not published.*{nearest}"):
         resolve_target(f"{name}-SP")
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "operations"),
+    [
+        # The peaks that the vendor's product guides state for these configurations.
+        ("DPUCVDX8G-ISA3-C32B3", "dpucvdx8g-c32b3-like", 30.72e12),
+        ("0x603000b56011831", "dpucvdx8g-c32b3-like", 30.72e12),
+        ("/opt/vitis_ai/compiler/arch/DPUCVDX8G/VCK190/arch.json", "dpucvdx8g-c32b3-like", 30.72e12),
+        ("DPUCAHX8H_ISA2_DWC", "dpucahx8h-dwc-like", 7.373e12),
+        ("0x20200000010002b", "dpucahx8h-dwc-like", 7.373e12),
+        ("/opt/vitis_ai/compiler/arch/DPUCAHX8H/U50/arch.json", "dpucahx8h-dwc-like", 7.373e12),
+    ],
+)
+def test_other_dpus_have_their_published_peak(name: str, preset: str, operations: float) -> None:
+    target = resolve_target(name)
+    assert target.name == preset and target.peak_operations() == pytest.approx(operations, rel=1e-4)
+
+
+def test_a_fingerprint_of_a_dpu_without_figures_names_it() -> None:
+    with pytest.raises(UnknownTargetError, match="DPUCADF8H_ISA0"):
+        resolve_target("0x700000000000000")
 
 
 def test_arch_json(tmp_path: Path) -> None:

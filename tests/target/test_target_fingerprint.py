@@ -41,6 +41,8 @@ def test_it_is_pinned() -> None:
 PINNED = {
     "aries-like": "0x74b3edf47dfaa1c6",
     "bm1684x-like": "0xeee5caf765ab763c",
+    "dpucahx8h-dwc-like": "0xe6dc8d7b2bdbbf67",
+    "dpucvdx8g-c32b3-like": "0x9932e4b106def807",
     "dpuczdx8g-b4096-like": "0x7046a0ef91e9c27f",
     "edge-1t": "0xef41ba0883e0ecb2",
     "edge-4t": "0xd667959ded6511ae",

@@ -27,6 +27,8 @@ VENDOR_LIKE = {
     "zhouyi-x2-like",
     "zhouyi-x2mp3-like",
     "dpuczdx8g-b4096-like",
+    "dpucvdx8g-c32b3-like",
+    "dpucahx8h-dwc-like",
     "ethos-u65-256-like",
 }
 

@@ -24,21 +24,34 @@ from npuc.target.load import available
 B4096 = "dpuczdx8g-b4096-like"
 """The preset that Vitis programs get where they name no target."""
 
-PRESET_OF = {"DPUCZDX8G_ISA0_B4096": B4096, "DPUCZDX8G_ISA1_B4096": B4096}
+PRESET_OF = {
+    "DPUCZDX8G_ISA0_B4096": B4096,
+    "DPUCZDX8G_ISA1_B4096": B4096,
+    "DPUCVDX8G_ISA3_C32B3": "dpucvdx8g-c32b3-like",
+    "DPUCAHX8H_ISA2_DWC": "dpucahx8h-dwc-like",
+}
 """Names of the guide that have a preset, in capitals and without a suffix."""
 
 UNPUBLISHED = (
     "DPUCAHX8L_ISA0",
-    "DPUCVDX8G_ISA3_C32B3",
-    "DPUCAHX8H_ISA2_DWC",
     "DPUCADF8H_ISA0",
     "DPUCVDX8H_ISA1_F2W4_4PE",
     "DPUCV2DX8G_ISA1_C20B1",
 )
-"""Names of the guide whose machine has no preset: only their operator limits are published."""
+"""Names of the guide whose machine has no preset: of their sizes and clocks too little is published."""
 
-FINGERPRINTS = {0x0101000016010407: "DPUCZDX8G_ISA1_B4096"}
-"""Fingerprints that the guide prints, by the target that they stand for."""
+FINGERPRINTS = {
+    0x0101000016010407: "DPUCZDX8G_ISA1_B4096",
+    0x0101000056010407: "DPUCZDX8G_ISA1_B4096",
+    0x0603000B16011831: "DPUCVDX8G_ISA3_C32B3",
+    0x0603000B56011831: "DPUCVDX8G_ISA3_C32B3",
+    0x020200000010002B: "DPUCAHX8H_ISA2_DWC",
+    0x030000000000001D: "DPUCAHX8L_ISA0",
+    0x030000000000101D: "DPUCAHX8L_ISA0",
+    0x0700000000000000: "DPUCADF8H_ISA0",
+}
+"""Fingerprints by the target that they stand for: the guide's, and those that the vendor's compiler lists in its messages
+(github.com/Xilinx/Vitis-AI, issues 995 and 1149; Vitis AI 3.0 raised a bit of some)."""
 
 _BOARDS = {
     "ZCU102": "DPUCZDX8G_ISA1_B4096",
@@ -83,8 +96,8 @@ def resolve_target(text: str | Path) -> Target:
         return load_target(PRESET_OF[name])
     if name in UNPUBLISHED:
         raise UnknownTargetError(
-            f"the figures of '{word}' are not published, and npuc has no preset of it",
-            fix=f"The nearest preset is {B4096} (DPUCZDX8G_ISA1_B4096); a target file of your own is given by its path",
+            f"the figures of '{word}' are not published as far as a compiler needs them, and npuc has no preset of it",
+            fix=f"The nearest preset is {_nearest(name)}; a target file of your own is given by its path",
         )
     if name.startswith("DPUC") and word not in {file.name for file in available()}:
         raise UnknownTargetError(
@@ -92,6 +105,12 @@ def resolve_target(text: str | Path) -> Target:
             fix=f"The names with a preset are {', '.join(PRESET_OF)}",
         )
     return load_target(word)
+
+
+def _nearest(name: str) -> str:
+    """The preset whose name has most in common with a DPU's: the letters before the last name its device family."""
+    families = {"DPUCA": "dpucahx8h-dwc-like", "DPUCV": "dpucvdx8g-c32b3-like"}
+    return families.get(name[:5], B4096)
 
 
 def dpu_name(text: str) -> str:
