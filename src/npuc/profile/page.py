@@ -25,17 +25,39 @@ from npuc.sim.cycles import Timeline
 MOST_SPANS = 60_000
 """Instructions that a page shows one by one; of more, neighbours that a screen cannot tell apart are joined."""
 _SCRIPTS = ("base", "summary", "table", "timeline", "roofline", "graph")
-"""In the order in which they run."""
+"""Of a view, in the order in which they run; they share one scope."""
 
 
 def html_page(compiled: CompiledModel, timeline: Timeline, report: Report) -> str:
     """The page of a model."""
-    data = {**report.as_dict(), **_drawings(compiled, timeline), "network": _network(compiled)}
+    data = page_data(compiled, timeline, report)
     # In a script element only "<" can end the text; JSON may spell it otherwise.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    script = "\n".join(_piece(f"{name}.js") for name in _SCRIPTS)
-    page = _piece("page.html").replace("/*STYLE*/", _piece("page.css"), 1).replace("/*SCRIPT*/", script, 1)
-    return page.replace("/*DATA*/", text, 1)
+    script = "\n".join([_piece("theme.js"), view_script(), _piece("page.js")])
+    page = _piece("page.html").replace("/*STYLE*/", view_style(), 1).replace("/*SCRIPT*/", script, 1)
+    return page.replace("/*BODY*/", view_body(), 1).replace("/*DATA*/", text, 1)
+
+
+def view_script() -> str:
+    """A function `profileView(D, within)` that shows the data of a model in an element that has the body of a view; what it
+    returns repaints the view, and ends it."""
+    pieces = "\n".join(_piece(f"{name}.js") for name in _SCRIPTS)
+    return f"function profileView(D, within) {{\n{pieces}\nreturn {{repaint, end: () => shown.abort()}};\n}}\n"
+
+
+def view_body() -> str:
+    """The elements of a view, without data."""
+    return _piece("profile.html")
+
+
+def view_style() -> str:
+    """The style of a view, and of pages around it."""
+    return _piece("page.css")
+
+
+def page_data(compiled: CompiledModel, timeline: Timeline, report: Report) -> dict[str, Any]:
+    """What the page shows, as plain values: figures, instructions over time, local memory, the network."""
+    return {**report.as_dict(), **_drawings(compiled, timeline), "network": _network(compiled)}
 
 
 def _piece(name: str) -> str:

@@ -1,7 +1,9 @@
-// What all parts share: the data, words for numbers, colours, the tip under the pointer, and the layer that is chosen.
-const D = JSON.parse(document.getElementById("data").textContent);
+// What all parts share: the data D of the model, the element `within` that shows it, words for numbers, colours, the tip under the
+// pointer, and the layer that is chosen.
 const M = D.machine, S = D.summary;
-const $ = id => document.getElementById(id);
+const $ = id => within.querySelector("#" + id);
+// What listens to the window stops with the view.
+const shown = new AbortController(), whileShown = {signal: shown.signal};
 
 function make(tag, text, name) {
   const element = document.createElement(tag);
@@ -40,9 +42,8 @@ function bar(part) {
   return box;
 }
 
-const root = document.documentElement;
-const isDark = () => root.dataset.theme === "dark";
-const css = name => getComputedStyle(root).getPropertyValue("--" + name).trim();
+const isDark = () => document.documentElement.dataset.theme === "dark";
+const css = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 const REASONS = ["matrix", "vector", "DMA", "waiting"];
 // The golden angle keeps the colours of neighbours apart.
 const hue = layer => "hsl(" + (layer * 137.508) % 360 + (isDark() ? ",55%,60%)" : ",58%,56%)");
@@ -72,12 +73,3 @@ function choose(layer) {
   for (const tell of whenChosen) tell();
 }
 function repaint() { for (const paint of whenPainted) paint(); }
-
-function setTheme(dark) {
-  root.dataset.theme = dark ? "dark" : "light";
-  $("theme").textContent = dark ? "Light" : "Dark";
-}
-const prefers = matchMedia("(prefers-color-scheme: dark)");
-setTheme(prefers.matches);
-prefers.addEventListener("change", () => { setTheme(prefers.matches); repaint(); });
-$("theme").onclick = () => { setTheme(!isDark()); repaint(); };

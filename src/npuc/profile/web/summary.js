@@ -1,5 +1,4 @@
 // The head of the page, and the bar at its foot about the layer that is chosen.
-document.title = "npuc profile: " + D.model;
 $("title").textContent = D.model;
 $("machine").textContent = [
   D.target, M.cores + (M.cores === 1 ? " core" : " cores") + " at " + number(M.clock / 1e6, 3) + " MHz",
@@ -67,9 +66,9 @@ whenChosen.push(() => {
   $("chosen-text").replaceChildren(make("strong", name), "  " + rest.slice(0, 2).join("  ·  "));
 });
 $("chosen-clear").onclick = () => choose(chosen);
-addEventListener("keydown", event => { if (event.key === "Escape" && chosen >= 0) choose(chosen); });
-for (const link of document.querySelectorAll("nav a")) link.onclick = event => {
+addEventListener("keydown", event => { if (event.key === "Escape" && chosen >= 0) choose(chosen); }, whileShown);
+for (const link of within.querySelectorAll("nav a")) link.onclick = event => {
   // The address of a file on disk stays as it is.
   event.preventDefault();
-  document.querySelector(link.getAttribute("href")).scrollIntoView({behavior: "smooth"});
+  within.querySelector(link.getAttribute("href")).scrollIntoView({behavior: "smooth"});
 };

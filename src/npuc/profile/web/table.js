@@ -75,7 +75,7 @@ whenChosen.push(() => {
 
 function section(id, there, fill) {
   $(id).hidden = !there;
-  document.querySelector('nav a[href="#' + id + '"]').hidden = !there;
+  within.querySelector('nav a[href="#' + id + '"]').hidden = !there;
   if (there) fill();
 }
 section("grouped", D.groups.some(group => group.layers.length > 1), () => table("groups", D.groups, [ORDER, LISTED, column("tiles", "tiles"), ...FIGURES]));

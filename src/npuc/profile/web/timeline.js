@@ -177,6 +177,6 @@ $("chosen-zoom").onclick = () => {
   if (end > start) look(start - (end - start) * 0.05, end + (end - start) * 0.05);
   $("over-time").scrollIntoView({behavior: "smooth"});
 };
-addEventListener("resize", later);
+addEventListener("resize", later, whileShown);
 whenChosen.push(later);
 whenPainted.push(later);
