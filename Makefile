@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h native/ort/*.c native/ort/*.h)
 
-.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-tpumlir test-tpumlir bench-qdq test-frameworks test-browser sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule docs clean
+.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-tpumlir test-tpumlir bench-qdq test-frameworks test-browser studio test-studio sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -22,6 +22,8 @@ help:
 	@echo "make test-slow     also the long sweeps"
 	@echo "make test-frameworks the importers against TensorFlow and Keras, which it installs in build/peers/tensorflow (1.5 GB)"
 	@echo "make test-tpumlir  tables and results exchanged with TPU-MLIR itself, installed in build/peers/tpumlir (1.9 GB, Python 3.10)"
+	@echo "make studio        the libraries of the page of npuc studio, fetched by npm"
+	@echo "make test-studio   the studio in Chromium, with its libraries"
 	@echo "make test-browser  the HTML pages in Chromium, which it installs by apt where it is missing; screenshots in build/artifacts"
 	@echo "make sanitize      the kernel tests on a build with address and undefined-behaviour checks and no warnings"
 	@echo "make tsan          the load tests, from Python and from C, on a build with race checks"
@@ -103,6 +105,14 @@ bench-qdq: $(STAMPS)/test peers-openvino
 test-frameworks: $(STAMPS)/test peers-tensorflow
 	$(BIN)/python -m pytest tests/frontend/test_tensorflow_models.py tests/frontend/test_tensorflow_ops.py \
 		tests/frontend/test_keras_networks.py tests/integrations/test_keras_tensorflow.py
+
+# Node fetches what the page of the studio takes from npm; wheels and editable installations then have it.
+studio:
+	python3 npm/build.py
+
+test-studio: $(STAMPS)/test $(STAMPS)/browser studio
+	@sh tests/browser/install.sh
+	$(BIN)/python -m pytest -n 0 -m "browser or not browser" tests/studio tests/browser/test_studio_page.py
 
 test-browser: $(STAMPS)/test $(STAMPS)/browser
 	@sh tests/browser/install.sh

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from support.studio_server import client, project_folder, studio_files
+
+__all__ = ["browser", "client", "project_folder", "studio_files"]
 ARTIFACTS = Path(__file__).resolve().parents[2] / "build" / "artifacts"
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage",
@@ -28,9 +32,29 @@ class Browser:
 
     def open(self, page: Path) -> None:
         """Open a file, and forget what was seen before."""
+        self.go(page.as_uri())
+
+    def go(self, address: str) -> None:
+        """Open an address, and forget what was seen before."""
         self.driver.get("about:blank")
         self.seen()
-        self.driver.get(page.as_uri())
+        self.driver.get(address)
+
+    def wait(self, condition: str, seconds: float = 30.0) -> None:
+        """Wait until an expression of the page is true."""
+        deadline = time.monotonic() + seconds
+        while not self.script(f"return Boolean({condition})"):
+            assert time.monotonic() < deadline, f"{condition}; console: {self.driver.get_log('browser')}"
+            time.sleep(0.05)
+
+    def choose(self, selector: str, value: str) -> None:
+        """Choose an entry of a list."""
+        self.script(
+            "const list = document.querySelector(arguments[0]); list.value = arguments[1];"
+            "list.dispatchEvent(new Event('change', {bubbles: true}));",
+            selector,
+            value,
+        )
 
     def script(self, text: str, *arguments: Any) -> Any:
         """Run a script in the page."""

@@ -42,6 +42,7 @@ from npuc.cli import (
     show,
     sign,
     sim,
+    studio,
     targets,
     tensors,
     trace,
@@ -88,6 +89,7 @@ app.command("diff", help=diff.__doc__)(diff.command)
 app.command("compile", help=compile_.__doc__)(compile_.command)
 app.command("sim", help=sim.__doc__)(sim.command)
 app.command("profile", help=profile.__doc__)(profile.command)
+app.command("studio", help=studio.__doc__)(studio.command)
 app.command("trace", help=trace.__doc__, context_settings={"allow_interspersed_args": False})(trace.command)
 app.command("objdump", help=objdump.__doc__)(objdump.command)
 app.command("combine", help=combine.__doc__)(combine.command)

@@ -70,6 +70,7 @@ LEVELS = (
     ArchitectureLevel("Inside of frameworks", ("integrations",)),
     ArchitectureLevel("Training", ("train",)),
     ArchitectureLevel("Entrances from frameworks", ("keras", "tensorflow", "torch")),
+    ArchitectureLevel("The page", ("studio",)),
     ArchitectureLevel("Commands of other vendors", ("compat",)),
     ArchitectureLevel("The command line", ("cli",)),
 )

@@ -33,7 +33,7 @@ def html_page(compiled: CompiledModel, timeline: Timeline, report: Report) -> st
     data = page_data(compiled, timeline, report)
     # In a script element only "<" can end the text; JSON may spell it otherwise.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    script = "\n".join([_piece("theme.js"), view_script(), _piece("page.js")])
+    script = "\n".join([theme_script(), view_script(), _piece("page.js")])
     page = _piece("page.html").replace("/*STYLE*/", view_style(), 1).replace("/*SCRIPT*/", script, 1)
     return page.replace("/*BODY*/", view_body(), 1).replace("/*DATA*/", text, 1)
 
@@ -42,7 +42,14 @@ def view_script() -> str:
     """A function `profileView(D, within)` that shows the data of a model in an element that has the body of a view; what it
     returns repaints the view, and ends it."""
     pieces = "\n".join(_piece(f"{name}.js") for name in _SCRIPTS)
-    return f"function profileView(D, within) {{\n{pieces}\nreturn {{repaint, end: () => shown.abort()}};\n}}\n"
+    return (
+        f"function profileView(D, within) {{\n{pieces}\nreturn {{repaint, end: () => shown.abort()}};\n}}\n"
+    )
+
+
+def theme_script() -> str:
+    """What sets the theme of a page, and a function that has its button change it."""
+    return _piece("theme.js")
 
 
 def view_body() -> str:

@@ -1,0 +1,84 @@
+"""A project as one file: the page, and the answers to what it would ask the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from npuc import __version__
+from npuc.errors import NpucError, UsageError
+from npuc.studio.page import exported_page
+from npuc.studio.studio import FORMS, Sample, Studio
+
+MOST_TENSORS = 400
+"""Tensors of which the exported page shows values: each takes up to 100 KB."""
+
+
+def export(studio: Studio, names: Sequence[str]) -> str:
+    """The page about these files: each graph, each profile, and the first file against the second."""
+    files = [file for file in studio.project.files() if file.name in names]
+    models = [file for file in files if file.kind in ("model", "network", "program")]
+    if not models:
+        raise UsageError(
+            "there is no model to show", fix="Name the models: npuc studio MODEL... --export FILE.html"
+        )
+    shown = sorted(models, key=lambda file: names.index(file.name))
+    answers: dict[str, Any] = {
+        "project": {
+            "name": studio.project.folder.name,
+            "version": __version__,
+            "files": [file.as_json() for file in files],
+            "jobs": [],
+            "state": "exported",
+        },
+        "targets": {"targets": []},
+    }
+    machines = [studio.time(file.name)["target"] for file in shown if file.kind == "program"]
+    for file in shown:
+        if machines and file.kind != "program":
+            answers["targets"] = {"targets": machines[:1]}
+            placed = studio.placement(file.name, machines[0])
+            answers[_key("placement", file=file.name, target=machines[0])] = placed
+    for file in shown:
+        for form in FORMS:
+            graph = studio.graph(file.name, form)
+            answers[_key("graph", file=file.name, form=form)] = graph.as_json()
+            for node in graph.nodes:
+                if node.parameters and node.tensors:
+                    layer = node.tensors[0]
+                    answers[_key("node", file=file.name, form=form, layer=layer)] = studio.node(
+                        file.name, form, layer
+                    )
+        if file.kind == "program":
+            answers[_key("time", file=file.name)] = studio.time(file.name)
+    start = {"a": shown[0].name}
+    if len(shown) > 1:
+        start["b"] = shown[1].name
+        sample = next((file.name for file in files if file.kind in ("image", "tensors")), "")
+        start["sample"] = sample
+        answers |= _comparison(studio, shown[0].name, shown[1].name, sample)
+    return exported_page({"answers": answers, "start": start})
+
+
+def _comparison(studio: Studio, other: str, reference: str, sample: str) -> dict[str, Any]:
+    """What the page asks about two forms; nothing if they cannot be compared, such as two networks."""
+    pair = {"reference": reference, "other": other, "sample": sample}
+    try:
+        rows = studio.compare(reference, other, Sample(sample))
+    except NpucError:
+        return {}
+    answers = {_key("compare", **pair): rows}
+    for row in rows["layers"][:MOST_TENSORS]:
+        tensor = studio.tensor(reference, other, Sample(sample), row["name"], 0)
+        answers[_key("tensor", **pair, name=row["name"])] = tensor
+    return answers
+
+
+def _key(path: str, **parameters: str) -> str:
+    """The same as `keyOf` of the page.
+
+    >>> _key("graph", form="canonical", file="a.onnx", sample="")
+    'graph?file=a.onnx&form=canonical'
+    """
+    named = [f"{name}={value}" for name, value in sorted(parameters.items()) if value != ""]
+    return path + ("?" + "&".join(named) if named else "")

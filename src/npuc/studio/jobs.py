@@ -1,0 +1,155 @@
+"""What the page starts: `npuc` commands as processes of their own, so that they can be cancelled and cannot take the server down.
+
+A job's command line is part of what the page shows: whoever wants to repeat it copies that. Commands write their results
+atomically, so a job that is cancelled or killed leaves the files as they were.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from npuc.errors import FileMissingError, UsageError
+
+State = Literal["running", "done", "failed", "cancelled"]
+MOST_RUNNING = 2
+_KEPT_LINES = 200
+_KEPT_JOBS = 100
+_PATIENCE = 5.0
+"""Seconds that a cancelled command has to end by itself."""
+
+
+@dataclass
+class Job:
+    """A command that runs or has run."""
+
+    number: int
+    title: str
+    arguments: tuple[str, ...]
+    """Behind `npuc`."""
+    writes: tuple[str, ...]
+    """Names of files in the project."""
+    state: State = "running"
+    lines: list[str] = field(default_factory=list)
+    """What it said, the last of it."""
+    result: Any = None
+    """What it printed with --json."""
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; the figures of the result are asked for by the page when it needs them."""
+        return {
+            "number": self.number,
+            "title": self.title,
+            "command": " ".join(["npuc", *self.arguments]),
+            "writes": list(self.writes),
+            "state": self.state,
+            "lines": self.lines[-20:],
+            "seconds": round(self.seconds, 1),
+        }
+
+
+class Jobs:
+    """The commands of one server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._jobs: dict[int, Job] = {}
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._lock = threading.Lock()
+        self._next = 1
+
+    def start(self, title: str, arguments: Sequence[str], writes: Sequence[str] = ()) -> Job:
+        """Start a command in the folder of the project; `--json` is added."""
+        with self._lock:
+            if len(self._processes) >= MOST_RUNNING:
+                raise UsageError(f"{MOST_RUNNING} jobs are running", fix="Wait for one, or cancel it")
+            job = Job(self._next, title, (*arguments, "--json"), tuple(writes))
+            self._next += 1
+            process = subprocess.Popen(
+                [sys.executable, "-c", "from npuc.cli import main; raise SystemExit(main())", *job.arguments],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            self._jobs[job.number], self._processes[job.number] = job, process
+            for number in [n for n, kept in self._jobs.items() if kept.state != "running"][:-_KEPT_JOBS]:
+                del self._jobs[number]
+        threading.Thread(target=self._follow, args=(job, process), daemon=True).start()
+        return job
+
+    def all(self) -> list[Job]:
+        """Newest first."""
+        with self._lock:
+            return sorted(self._jobs.values(), key=lambda job: -job.number)
+
+    def job(self, number: int) -> Job:
+        """By its number."""
+        with self._lock:
+            if number not in self._jobs:
+                raise FileMissingError(f"there is no job {number}")
+            return self._jobs[number]
+
+    def cancel(self, number: int) -> Job:
+        """End a command; its results stay as they were before."""
+        job = self.job(number)
+        with self._lock:
+            process = self._processes.get(number)
+            if process is not None and job.state == "running":
+                job.state = "cancelled"
+        if process is not None:
+            _end(process)
+        return job
+
+    def close(self) -> None:
+        """End all commands: the server goes."""
+        for job in self.all():
+            if job.state == "running":
+                self.cancel(job.number)
+
+    def _follow(self, job: Job, process: subprocess.Popen[bytes]) -> None:
+        started = time.monotonic()
+        assert process.stderr is not None and process.stdout is not None
+        printed: list[bytes] = []
+        reader = threading.Thread(target=lambda: printed.append(process.stdout.read()), daemon=True)  # type: ignore[union-attr]
+        reader.start()
+        for line in process.stderr:
+            text = line.decode("utf-8", "replace").rstrip()
+            if text:
+                job.lines = [*job.lines, text][-_KEPT_LINES:]
+            job.seconds = time.monotonic() - started
+        status = process.wait()
+        reader.join()
+        job.seconds = time.monotonic() - started
+        try:
+            job.result = json.loads(b"".join(printed) or b"null")
+        except ValueError:
+            job.result = None
+        with self._lock:
+            self._processes.pop(job.number, None)
+            if job.state == "running":
+                job.state = "done" if status == 0 else "failed"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """As Ctrl-C does; a command that does not listen is killed, with all that it started."""
+    for number, patience in ((signal.SIGINT, _PATIENCE), (signal.SIGKILL, None)):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(patience)
+            return
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue

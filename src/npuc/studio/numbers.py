@@ -1,0 +1,203 @@
+"""Two forms of a network on one sample: the error of every layer, and one tensor in both.
+
+The figures are those of `npuc diff`. Between a float and an integer network each layer also has its isolated error: that of the
+layer alone, on exact inputs, which tells where an error comes from rather than where it is felt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from npuc.arrays import Array
+from npuc.calib.samples import Batch
+from npuc.compare.layers import LayerError, compare_layers
+from npuc.debug.difference import RunPair, compare_runs
+from npuc.debug.layers import Layers, LayerTensor
+from npuc.debug.opening import Opened
+from npuc.errors import FileMissingError, UsageError
+
+BINS = 64
+_MOST_CELLS = 128
+"""Rows and columns of a heat map; larger maps are sampled evenly."""
+_KEPT_BYTES = 256 << 20
+"""Tensors of one side that a comparison keeps; the others are computed again when they are looked at."""
+
+
+def plain(number: float) -> float | str:
+    """A number as JSON can have it: an infinite one is a text.
+
+    >>> plain(1.5), plain(math.inf)
+    (1.5, 'inf')
+    """
+    return number if math.isfinite(number) else str(number)
+
+
+@dataclass
+class _Side:
+    """One of the two, and the tensors of its run."""
+
+    layers: Layers
+    inputs: Mapping[str, Array]
+    kept: dict[str, Array] = field(default_factory=dict)
+    bytes: int = 0
+    complete: bool = False
+
+    def tensor(self, name: str) -> Array | None:
+        """The reals of a tensor."""
+        if name not in self.kept and not self.complete:
+            self._run(name)
+        return self.kept.get(name)
+
+    def _run(self, name: str) -> None:
+        complete = True
+
+        def visit(tensor: LayerTensor) -> bool:
+            nonlocal complete
+            reals = tensor.reals
+            values = np.asarray(tensor.values if reals is None else reals)
+            if tensor.name == name or self.bytes + values.nbytes <= _KEPT_BYTES:
+                self.bytes += values.nbytes * (tensor.name not in self.kept)
+                self.kept[tensor.name] = values
+            else:
+                complete = False
+            return False
+
+        self.layers.trace(self.inputs, visit)
+        self.complete = complete
+
+
+class Comparison:
+    """A reference and another form of it, on one sample."""
+
+    def __init__(
+        self, reference: Opened, other: Opened, inputs: Mapping[str, Array], threads: int = 1
+    ) -> None:
+        for opened in (reference, other):
+            if opened.graph is None:
+                raise UsageError(f"{opened.path.name} is a dump", fix="npuc diff compares with a dump")
+        self.reference, self.other, self.inputs, self.threads = reference, other, inputs, threads
+        self.sides = tuple(_Side(opened.layers(threads), inputs) for opened in (reference, other))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every tensor that both have, in the order in which the second computes them."""
+        return [self._row(entry) for entry in self._errors()]
+
+    def _errors(self) -> list[LayerError]:
+        reference, other = self.reference, self.other
+        if (reference.kind, other.kind) == ("float", "integer"):
+            assert reference.graph is not None and other.graph is not None
+            batches = [Batch(dict(self.inputs), None)]
+            return compare_layers(reference.graph, other.graph, batches, isolated=True, threads=self.threads)
+        a, b = (side.layers for side in self.sides)
+        return compare_runs([RunPair(self.inputs, a, b)]).layers
+
+    @staticmethod
+    def _row(entry: LayerError) -> dict[str, Any]:
+        figures = entry.accumulated
+        row = {
+            "name": entry.name,
+            "layer": entry.layer,
+            "kind": entry.kind,
+            "type": entry.type,
+            "cosine": figures.cosine,
+            "sqnr": plain(figures.sqnr),
+            "max_error": plain(figures.max_error),
+            "saturation": entry.saturation,
+            "range_use": entry.range_use,
+        }
+        if entry.isolated is not None:
+            row["isolated"] = plain(entry.isolated.sqnr)
+        return row
+
+    def tensor(self, name: str, channel: int = 0) -> dict[str, Any]:
+        """One tensor in both: its histograms, and one of its channels as a map with the difference."""
+        values = [side.tensor(name) for side in self.sides]
+        ours = values[1]
+        if ours is None:
+            raise FileMissingError(f"no tensor is called '{name[:100]}'")
+        reference = values[0] if values[0] is not None and values[0].shape == ours.shape else None
+        low, high = _ends([array for array in (reference, ours) if array is not None])
+        maps = [None if array is None else channel_map(array, channel) for array in (reference, ours)]
+        result: dict[str, Any] = {
+            "name": name,
+            "shape": list(ours.shape),
+            "channels": channel_count(ours),
+            "channel": min(max(channel, 0), channel_count(ours) - 1),
+            "low": low,
+            "high": high,
+            "histograms": [None if a is None else _histogram(a, low, high) for a in (reference, ours)],
+            "maps": [None if a is None else plain_map(a) for a in maps],
+        }
+        if reference is not None:
+            result["channel_errors"] = _channel_errors(reference, ours)
+        return result
+
+
+def channel_count(array: Array) -> int:
+    """How many maps a tensor has: the channels of its first sample; 1 below rank 4.
+
+    >>> channel_count(np.zeros((1, 16, 8, 8))), channel_count(np.zeros((1, 10)))
+    (16, 1)
+    """
+    return array.shape[1] if array.ndim >= 4 else 1
+
+
+def channel_map(array: Array, channel: int) -> Array:
+    """One channel of the first sample with two axes, sampled evenly where it is larger than a map.
+
+    >>> channel_map(np.zeros((1, 3, 200, 8)), 0).shape
+    (100, 8)
+    """
+    if array.ndim >= 4:
+        array = array[0, min(max(channel, 0), array.shape[1] - 1)]
+    if array.ndim == 0:
+        array = array.reshape(1, 1)
+    plane = array.reshape(-1, array.shape[-1]) if array.ndim != 1 else array.reshape(1, -1)
+    steps = [max(1, -(-size // _MOST_CELLS)) for size in plane.shape]
+    return plane[:: steps[0], :: steps[1]]
+
+
+def _ends(arrays: list[Array]) -> tuple[float, float]:
+    """The least and the largest finite number of all."""
+    lows, highs = [], []
+    for array in arrays:
+        real = np.asarray(array, np.float64)
+        real = real[np.isfinite(real)]
+        if real.size:
+            lows.append(float(real.min()))
+            highs.append(float(real.max()))
+    return (min(lows), max(highs)) if lows else (0.0, 0.0)
+
+
+def _histogram(array: Array, low: float, high: float) -> list[int]:
+    flat = np.asarray(array, np.float64).reshape(-1)
+    counts, _ = np.histogram(flat[np.isfinite(flat)], bins=BINS, range=(low, high if high > low else low + 1))
+    return [int(count) for count in counts]
+
+
+def histogram_of(array: Array) -> tuple[float, float, list[int]]:
+    """The least and the largest finite number, and how many lie in each of the equal bins between them."""
+    low, high = _ends([array])
+    return low, high, _histogram(array, low, high)
+
+
+def plain_map(plane: Array) -> list[list[float | str]]:
+    """A map as rows of numbers with five digits, which is more than a colour shows."""
+    return [[plain(float(f"{value:.5g}")) for value in row] for row in np.asarray(plane, np.float64)]
+
+
+def _channel_errors(reference: Array, ours: Array) -> list[float | str]:
+    """The SQNR of each channel in decibels; of one channel, that of the whole tensor."""
+    a, b = (np.asarray(array, np.float64) for array in (ours, reference))
+    if a.ndim < 4:
+        a, b = a.reshape(1, 1, -1, 1), b.reshape(1, 1, -1, 1)
+    axes = (0, *range(2, a.ndim))
+    signal, noise = (b * b).sum(axes), ((a - b) ** 2).sum(axes)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        figures = np.where(noise == 0, np.inf, 10 * np.log10(signal / noise))
+    return [plain(round(float(figure), 2)) if not np.isnan(figure) else "nan" for figure in figures]

@@ -1,0 +1,159 @@
+"""The folder that a studio shows: its files by what they contain, and the only way from a name to a file.
+
+A name is a path below the folder with slashes, such as `runs/a.npu`. Names that leave the folder, directly or through a
+symbolic link, do not exist for the studio; neither do hidden files.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from npuc.errors import FileMissingError, NpucError, UsageError
+from npuc.frontend.sniff import describe_content
+
+MOST_FILES = 2_000
+"""Files that are listed; a folder of data sets has more, which nobody looks through in a list."""
+_DEEPEST = 4
+_SKIPPED = frozenset({"__pycache__", "node_modules", "build", "dist"})
+_MODELS = frozenset({"onnx", "tflite", "keras", "tensorflow", "torch", "caffe", "darknet", "mlir", "npu"})
+_BY_SUFFIX = {
+    ".yaml": "configuration",
+    ".yml": "configuration",
+    ".npz": "tensors",
+    ".npy": "tensors",
+    ".png": "image",
+    ".jpg": "image",
+    ".jpeg": "image",
+    ".bmp": "image",
+    ".table": "table",
+    ".json": "json",
+    ".html": "report",
+}
+_MODEL_SUFFIXES = frozenset(
+    {".onnx", ".tflite", ".keras", ".h5", ".hdf5", ".pb", ".pt", ".pt2", ".pth", ".prototxt", ".cfg", ".mlir", ".npu",
+     ".mxq", ".xmodel", ".bmodel"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ProjectFile:
+    """A file as the page lists it."""
+
+    name: str
+    kind: str
+    """`model`, `network` (.mlir), `program` (.npu), `configuration`, `tensors`, `image`, `table`, `json` or `report`."""
+    bytes: int
+    modified: int
+    """In nanoseconds; with the size it tells whether a file is still the same."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; the time as text, because JavaScript has no integers of 64 bits."""
+        return asdict(self) | {"modified": str(self.modified)}
+
+
+class Project:
+    """A folder."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder).resolve()
+        if not self.folder.is_dir():
+            raise FileMissingError(
+                f"there is no folder '{folder}'", fix="npuc studio takes a folder, or files"
+            )
+        self._kinds: dict[tuple[str, int, int], str] = {}
+
+    @staticmethod
+    def of(paths: Sequence[Path]) -> tuple[Project, list[str]]:
+        """The project that paths are in, and their names in it: a folder, or the folder that all files have in common."""
+        if not paths:
+            return Project("."), []
+        for path in paths:
+            if not path.exists():
+                raise FileMissingError(f"there is no file or folder '{path}'")
+        if len(paths) == 1 and paths[0].is_dir() and not (paths[0] / "saved_model.pb").is_file():
+            return Project(paths[0]), []
+        places = [path.resolve() for path in paths]
+        common = Path(os.path.commonpath([place.parent for place in places]))
+        return Project(common), [place.relative_to(common).as_posix() for place in places]
+
+    def path(self, name: str) -> Path:
+        """The file of a name; an error if there is none, or if it lies outside of the folder."""
+        place = self.place(name)
+        if not place.exists():
+            raise FileMissingError(f"the project has no file '{name}'")
+        return place
+
+    def place(self, name: str) -> Path:
+        """Where a file of that name is or would be.
+
+        >>> Project(".").place("../secret")
+        Traceback (most recent call last):
+        ...
+        npuc.errors.UsageError: [E001] '../secret' is not a name of a file in this project
+        """
+        parts = name.split("/")
+        wrong = any(
+            part in ("", ".", "..") or part.startswith(".") or "\\" in part or not part.isprintable()
+            for part in parts
+        )
+        if wrong or len(name) > 1_000:
+            raise UsageError(f"{name[:100]!r} is not a name of a file in this project")
+        place = self.folder.joinpath(*parts)
+        # A link, of the file or of a folder on the way, may lead out of the folder.
+        if not place.resolve().is_relative_to(self.folder):
+            raise UsageError(f"{name[:100]!r} is not a name of a file in this project")
+        return place
+
+    def files(self) -> list[ProjectFile]:
+        """All files that the studio knows what to do with, by name."""
+        listed = []
+        for name, entry in self._walk(self.folder, "", 1):
+            state = entry.stat()
+            key = name, state.st_mtime_ns, state.st_size
+            if key not in self._kinds:
+                self._kinds[key] = self._kind_of(Path(entry.path))
+            if self._kinds[key]:
+                listed.append(ProjectFile(name, self._kinds[key], state.st_size, state.st_mtime_ns))
+            if len(listed) == MOST_FILES:
+                break
+        return sorted(listed, key=lambda file: file.name)
+
+    def _walk(self, folder: Path, before: str, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError:
+            return
+        for entry in entries:
+            name = before + entry.name
+            if entry.name.startswith(".") or not entry.name.isprintable() or entry.name in _SKIPPED:
+                continue
+            try:
+                if not Path(entry.path).resolve().is_relative_to(self.folder):
+                    continue
+                if entry.is_dir():
+                    if (Path(entry.path) / "saved_model.pb").is_file():
+                        yield name, entry
+                    elif depth < _DEEPEST:
+                        yield from self._walk(Path(entry.path), f"{name}/", depth + 1)
+                elif stat.S_ISREG(entry.stat().st_mode):
+                    yield name, entry
+            except OSError:
+                continue
+
+    @staticmethod
+    def _kind_of(path: Path) -> str:
+        suffix = path.suffix.lower()
+        if suffix not in _MODEL_SUFFIXES and not path.is_dir():
+            return _BY_SUFFIX.get(suffix, "")
+        try:
+            content = describe_content(path).kind
+        except (NpucError, OSError):
+            return ""
+        if content not in _MODELS:
+            return ""
+        return {"npu": "program", "mlir": "network"}.get(content, "model")

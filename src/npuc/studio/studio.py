@@ -1,0 +1,195 @@
+"""What the studio answers: questions about the files of a project, each with plain data.
+
+The server and the exported file ask the same object, so that both show the same. What is expensive is kept for the files that
+were looked at last, under their name, size and time of change: a file that is written again is read again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from npuc.debug.opening import Opened, open_layers
+from npuc.errors import UsageError
+from npuc.flow import load_model, network_to_quantize
+from npuc.inspect.inspection import inspect_graph, load_for_inspection
+from npuc.ir import Graph, top, value_name
+from npuc.profile.summary import short_type
+from npuc.studio.graphs import StudioGraph, graph_of_network, graph_of_program
+from npuc.studio.numbers import Comparison, channel_count, channel_map, histogram_of, plain_map
+from npuc.studio.project import Project
+from npuc.studio.timing import time_of
+from npuc.target import load_target
+
+_KEPT = 12
+"""Answers that are kept: opened files, graphs, comparisons."""
+FORMS = ("imported", "canonical")
+"""How a float model is shown: as the importer left it, or as quantization takes it, with batch norms folded and layers fused."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a comparison runs on: a file of the project, or random numbers from a seed."""
+
+    file: str = ""
+    seed: int = 0
+
+
+class Studio:
+    """A project that is looked at."""
+
+    def __init__(self, project: Project, threads: int = 1) -> None:
+        self.project, self.threads = project, threads
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def graph(self, name: str, form: str = "canonical") -> StudioGraph:
+        """A model as nodes and edges."""
+        return self._once(("graph", form), [name], lambda: self._graph(name, form))
+
+    def node(self, name: str, form: str, layer: str) -> dict[str, Any]:
+        """What a layer reads: tensors by name and type, constants with a histogram and their first map."""
+        opened = self._opened(name, form)
+        if opened.compiled is not None or opened.graph is None:
+            return {"operands": []}
+        graph = opened.graph
+        names = graph.distinct_names()
+        for op in graph.ops:
+            if not isinstance(op, top.WeightOp) and layer in (names[value] for value in op.results):
+                fields = _operand_fields(op)
+                return {
+                    "operands": [
+                        {"field": fields.get(value, ""), **_operand(graph, value, names)}
+                        for value in op.operands
+                    ]
+                }
+        raise UsageError(f"no layer makes a tensor '{layer[:100]}'")
+
+    def time(self, name: str) -> dict[str, Any]:
+        """The profile of a compiled model."""
+        opened = self._opened(name)
+        if opened.compiled is None:
+            raise UsageError(
+                f"'{name}' is not compiled", fix="Compile it first: npuc compile MODEL --target NAME"
+            )
+        compiled = opened.compiled
+        return self._once("time", [name], lambda: time_of(compiled))
+
+    def placement(self, name: str, target: str) -> dict[str, Any]:
+        """On which device each layer would run, with the reason and the lever."""
+        machine = load_target(self.project.path(target[2:]) if target.startswith("./") else target)
+
+        def inspect() -> dict[str, Any]:
+            inspection, _ = inspect_graph(load_for_inspection(self.project.path(name)), machine)
+            return inspection.as_json()
+
+        return self._once(("placement", target), [name], inspect)
+
+    def compare(self, reference: str, other: str, sample: Sample) -> dict[str, Any]:
+        """The error of every layer of one form against another."""
+        files = [reference, other, *([sample.file] if sample.file else [])]
+        comparison = self._comparison(reference, other, sample)
+        return self._once(("rows", sample.seed), files, lambda: {"layers": comparison.rows()})
+
+    def tensor(self, reference: str, other: str, sample: Sample, name: str, channel: int) -> dict[str, Any]:
+        """One tensor in both."""
+        return self._comparison(reference, other, sample).tensor(name, channel)
+
+    def _comparison(self, reference: str, other: str, sample: Sample) -> Comparison:
+        files = [reference, other, *([sample.file] if sample.file else [])]
+
+        def begin() -> Comparison:
+            # As `npuc diff` opens them: the reference is the network as it was given.
+            first, second = self._opened(reference, "imported"), self._opened(other, "imported")
+            return Comparison(first, second, self._inputs(second, sample), self.threads)
+
+        return self._once(("comparison", sample.seed), files, begin)
+
+    def _inputs(self, opened: Opened, sample: Sample) -> dict[str, np.ndarray[Any, Any]]:
+        from npuc.calib.feeding import Feeder
+        from npuc.calib.several import open_places
+        from npuc.calib.sources import DataOptions, random_data
+
+        assert opened.graph is not None
+        if sample.file:
+            place = str(self.project.path(sample.file))
+            source = open_places(opened.graph, [place], DataOptions(max_count=1))
+        else:
+            source = random_data(opened.graph, 1, sample.seed)
+        batch = next(iter(Feeder(opened.graph, source, strict=True).batches()))
+        return dict(batch.inputs)
+
+    def _opened(self, name: str, form: str = "canonical") -> Opened:
+        path = self.project.path(name)
+        return self._once(("opened", form), [name], lambda: open_layers(path, _loader(form)))
+
+    def _graph(self, name: str, form: str) -> StudioGraph:
+        if form not in FORMS:
+            raise UsageError(f"there is no form '{form[:20]}'", fix=f"There are: {', '.join(FORMS)}")
+        opened = self._opened(name, form)
+        if opened.compiled is not None:
+            return graph_of_program(opened.compiled)
+        if opened.graph is None:
+            raise UsageError(f"'{name}' is a dump, which has no graph")
+        return graph_of_network(opened.graph, opened.kind)
+
+    def _once(self, key: Hashable, files: list[str], compute: Callable[[], T]) -> T:
+        """The answer for these files as they are now, computed if it is not known."""
+        states = []
+        for name in files:
+            state = self.project.path(name).stat()
+            states.append((name, state.st_mtime_ns, state.st_size))
+        whole = (key, *states)
+        with self._lock:
+            if whole not in self._kept:
+                self._kept[whole] = compute()
+                while len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(whole)
+            result: T = self._kept[whole]
+            return result
+
+
+def _loader(form: str) -> Callable[[Path], Graph]:
+    """How a model file is read; a file of npuc is shown as it is."""
+
+    def load(path: Path) -> Graph:
+        return load_model(path) if form == "imported" or path.suffix == ".mlir" else network_to_quantize(path)
+
+    return load
+
+
+def _operand_fields(op: Any) -> dict[Any, str]:
+    """The name that the definition of an op gives each operand."""
+    fields: dict[Any, str] = {}
+    for name, _ in op.get_irdl_definition().operands:
+        value = getattr(op, name)
+        for single in value if isinstance(value, tuple | list) else (value,):
+            if single is not None:
+                fields.setdefault(single, name)
+    return fields
+
+
+def _operand(graph: Graph, value: Any, names: Any) -> dict[str, Any]:
+    record: dict[str, Any] = {"name": names.get(value) or value_name(value), "type": short_type(value.type)}
+    constant = graph.constant(value)
+    if constant is None or constant.dtype.kind not in "fiu" or not constant.size:
+        return record
+    real = np.asarray(constant, np.float64)
+    low, high, counts = histogram_of(real)
+    return record | {
+        "constant": True,
+        "low": low,
+        "high": high,
+        "histogram": counts,
+        "channels": channel_count(real),
+        "map": plain_map(channel_map(real, 0)),
+    }

@@ -1,0 +1,183 @@
+// The frame: which file, which view, what is chosen. The address keeps it, so that a reload or a bookmark comes back to it.
+const view = byId("view");
+const VIEWS = {graph: graphView, numbers: numbersView, time: timeView, placement: placementView, act: actView};
+const PAINTS = {kind: "op", device: "device", bits: "bits", macs: "MACs", parameters: "parameters", time: "time", sqnr: "SQNR", isolated: "SQNR alone"};
+let canvases = [];
+
+async function graphView(place) {
+  const paint = element("select", {id: "paint-by", onchange: () => { state.paint = paint.value; painted(); }}, ...Object.entries(PAINTS).map(([key, words]) => element("option", {value: key}, words)));
+  paint.value = state.paint;
+  const search = element("input", {type: "search", id: "find", placeholder: "Find a layer", "aria-label": "Find a layer", list: "layer-names"});
+  const names = element("datalist", {id: "layer-names"}), legend = element("div", {class: "legend", id: "legend"});
+  const tools = element("div", {class: "tools"}, element("label", {}, "Colour ", paint), search, names,
+    element("button", {type: "button", onclick: () => canvases.forEach(one => { one.folded.openAll(); one.update(); })}, "Unfold all"),
+    element("button", {type: "button", onclick: () => canvases.forEach(one => { one.folded.foldAll(); one.update(); one.fit(); })}, "Fold all"),
+    element("button", {type: "button", "aria-label": "Zoom in", onclick: () => canvases.forEach(one => one.zoom(1.4))}, "+"),
+    element("button", {type: "button", "aria-label": "Zoom out", onclick: () => canvases.forEach(one => one.zoom(1 / 1.4))}, "−"),
+    element("button", {type: "button", onclick: () => canvases.forEach(one => one.fit())}, "Fit"));
+  const panes = element("div", {class: "panes"}), details = element("div", {class: "card", id: "details", role: "region", "aria-label": "The layer that is chosen"}, element("p", {class: "soft"}, "Choose a layer: a click, or the arrow keys."));
+  place.append(element("div", {class: "split"}, legend, tools), element("div", {class: "graph-frame"}, panes, details));
+  const files = [state.a, ...(state.b && state.b !== state.a ? [state.b] : [])].filter(file => file);
+  if (!files.length) { panes.append(element("p", {class: "empty"}, "This folder has no model. npuc studio takes a folder or files.")); return; }
+  canvases = [];
+  const values = {};
+  for (const file of files) {
+    const pane = element("div", {class: "pane"}), title = element("div", {class: "pane-title soft"}, file);
+    panes.append(element("div", {class: "pane-frame"}, title, pane));
+    const graph = await ask("graph", {file, form: state.form});
+    if (!pane.isConnected) return;
+    title.textContent = file + "  ·  " + graph.form + "  ·  " + count(graph.nodes.length) + " nodes";
+    const canvas = new GraphCanvas(pane, file, (node, goThere) => choose(graph, file, node, goThere));
+    canvas.file = file;
+    canvas.show(new FoldedGraph(graph));
+    canvases.push(canvas);
+  }
+  canvases.forEach(canvas => canvas.fit());
+  for (const node of canvases[0].folded.graph.nodes.slice(0, 3000)) names.append(element("option", {value: node.name}));
+  const choose = (graph, file, number, goThere) => {
+    const node = graph.nodes[number], tensor = (node.tensors || [node.name])[0];
+    state.layer = tensor;
+    remember();
+    for (const canvas of canvases) canvas.file === file ? canvas.choose(number, goThere) : canvas.chooseTensor(tensor, true);
+    const figures = {};
+    for (const [key, map] of Object.entries(values)) if (map.has(tensor)) figures[PAINTS[key]] = key === "time" ? count(map.get(tensor), 2) + " µs" : decibel(map.get(tensor)) + " dB";
+    attempt(() => showDetails(details, file, state.form, node, figures));
+  };
+  search.onchange = () => {
+    const graph = canvases[0].folded.graph, wanted = search.value.toLowerCase();
+    let number = graph.nodes.findIndex(node => node.name.toLowerCase() === wanted);
+    if (number < 0) number = graph.nodes.findIndex(node => node.name.toLowerCase().includes(wanted));
+    if (number >= 0) { choose(graph, canvases[0].file, number, true); say(""); } else say("No layer is called like " + search.value, true);
+  };
+  const painted = () => attempt(async () => {
+    if (state.paint === "time" && !values.time) {
+      const program = files.find(file => state.project.files.some(one => one.name === file && one.kind === "program"));
+      if (!program) throw new Refusal({error: "Time is known of compiled models", fix: "Choose a .npu file, alone or beside this one"});
+      values.time = new Map((await ask("time", {file: program})).layers.map(layer => [layer.name, layer.microseconds]));
+    }
+    if ((state.paint === "sqnr" || state.paint === "isolated") && !values.sqnr) {
+      if (!state.b) throw new Refusal({error: "An error needs something to compare with", fix: "Choose a second form above"});
+      const {layers} = await ask("compare", pairOf());
+      values.sqnr = new Map(layers.map(layer => [layer.name, layer.sqnr]));
+      values.isolated = new Map(layers.filter(layer => layer.isolated !== undefined).map(layer => [layer.name, layer.isolated]));
+    }
+    say("");
+    paintGraphs(values, legend);
+  });
+  await painted();
+  if (state.layer) for (const canvas of canvases) canvas.chooseTensor(state.layer, true);
+}
+
+// What a box is worth under a colour: of a folded scope the sum of its times and sizes, and the worst of its errors.
+function paintGraphs(values, legend) {
+  const by = state.paint, sums = by === "time" || by === "macs" || by === "parameters", errors = by === "sqnr" || by === "isolated";
+  for (const canvas of canvases) {
+    const valueOf = node => by in values ? (values[by].get((node.tensors || [node.name])[0]) ?? values[by].get(node.name)) : node[by];
+    const boxValue = (box, folded) => {
+      const members = box.isScope ? folded.members[box.number].map(i => folded.graph.nodes[i]) : [folded.graph.nodes[box.number]];
+      const known = members.map(valueOf).filter(value => value !== undefined && value !== "");
+      if (!known.length) return undefined;
+      if (sums) return known.reduce((sum, value) => sum + value, 0);
+      if (errors) return Math.min(...known.map(worst));
+      return new Set(known).size === 1 ? known[0] : undefined;
+    };
+    let most = 1e-12;
+    if (sums) for (const box of canvas.drawing.boxes) if (!box.open) most = Math.max(most, boxValue(box, canvas.folded) || 0);
+    canvas.colour = (box, folded) => {
+      const value = boxValue(box, folded);
+      if (value === undefined) return null;
+      if (sums) return mixed(dark() ? RAMP : [[246, 246, 250], ...RAMP.slice(1).reverse()], Math.sqrt(value / most));
+      if (errors) return mixed([...SIGNED].reverse(), Math.max(0, Math.min(1, value / 50)));
+      return category(String(value));
+    };
+    canvas.later();
+  }
+  const words = sums ? [] : errors ? [] : [...new Set(canvases.flatMap(canvas => canvas.folded.graph.nodes.map(node => node[by])))].filter(word => word !== undefined && word !== "").slice(0, 12);
+  legend.replaceChildren(...words.map(word => { const dot = element("i", {class: "dot"}); dot.style.background = rgb(category(String(word))); return element("span", {}, dot, String(word)); }),
+    ...(sums ? [element("span", {}, "dark: more " + PAINTS[by])] : errors ? [element("span", {}, "orange: 0 dB, blue: 50 dB and more")] : []));
+}
+
+function remember() {
+  if (embedded) return;
+  const kept = new URLSearchParams(Object.entries({a: state.a, b: state.b, form: state.form, tab: state.tab, layer: state.layer, paint: state.paint, sample: state.sample}).filter(([, value]) => value));
+  history.replaceState(null, "", "#" + kept);
+}
+let shown = 0;
+async function render() {
+  const number = ++shown;
+  if (profileShown) { profileShown.end(); profileShown = null; }
+  canvases = [];
+  for (const tab of document.querySelectorAll("[role=tab]")) {
+    const on = tab.dataset.tab === state.tab;
+    tab.setAttribute("aria-selected", on);
+    tab.tabIndex = on ? 0 : -1;
+  }
+  view.setAttribute("aria-labelledby", "tab-" + state.tab);
+  remember();
+  say("");
+  const inside = element("div", {class: "inside view-" + state.tab});
+  view.replaceChildren(inside);
+  view.dataset.ready = "";
+  await attempt(() => VIEWS[state.tab](inside));
+  if (number === shown) view.dataset.ready = state.tab;
+}
+function fillChoices() {
+  const models = state.project.files.filter(file => ["model", "network", "program"].includes(file.kind));
+  const fill = (choice, value, none) => {
+    choice.replaceChildren(...(none ? [element("option", {value: ""}, "nothing")] : []), ...models.map(file => element("option", {value: file.name}, file.name)));
+    choice.value = models.some(file => file.name === value) ? value : none ? "" : (models[0] || {name: ""}).name;
+    return choice.value;
+  };
+  state.a = fill(byId("file-a"), state.a, false);
+  state.b = fill(byId("file-b"), state.b, true);
+}
+async function refresh() {
+  const project = await ask("project");
+  const isNew = project.state !== state.project.state;
+  state.project = project;
+  if (!isNew) return;
+  byId("project").textContent = project.name;
+  document.title = project.name + " - npuc studio";
+  fillChoices();
+  const inside = view.firstElementChild;
+  if (inside && inside.refreshed) inside.refreshed();
+}
+listeners.push(changes => { if (["a", "b", "form", "tab"].some(key => key in changes)) { fillChoices(); render(); } else remember(); });
+byId("file-a").onchange = event => change({a: event.target.value});
+byId("file-b").onchange = event => change({b: event.target.value});
+byId("form").onchange = event => change({form: event.target.value});
+const tabs = [...document.querySelectorAll("[role=tab]")];
+tabs.forEach((tab, i) => {
+  tab.onclick = () => change({tab: tab.dataset.tab});
+  tab.onkeydown = event => {
+    const by = {ArrowRight: 1, ArrowLeft: -1}[event.key];
+    if (!by) return;
+    const next = tabs[(i + by + tabs.length) % tabs.length];
+    next.focus();
+    change({tab: next.dataset.tab});
+  };
+});
+followTheme(() => { if (profileShown) profileShown.repaint(); canvases.forEach(canvas => canvas.later()); if (state.tab === "numbers") render(); });
+// An image or tensors dropped on the page become the sample.
+addEventListener("dragover", event => event.preventDefault());
+addEventListener("drop", event => {
+  event.preventDefault();
+  const file = event.dataTransfer.files[0];
+  if (!file || embedded) return;
+  attempt(async () => {
+    const answer = await ask("upload", {name: file.name}, file);
+    await refresh();
+    state.sample = answer.file;
+    say("The sample is " + answer.file);
+    if (state.tab === "numbers") render();
+  });
+});
+attempt(async () => {
+  const kept = embedded ? embedded.start : Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  for (const key of ["a", "b", "form", "tab", "layer", "paint", "sample"]) if (kept[key]) state[key] = kept[key];
+  if (!(state.tab in VIEWS)) state.tab = "graph";
+  byId("form").value = state.form;
+  await refresh();
+  await render();
+  if (!embedded) setInterval(() => { if (!document.hidden) attempt(refresh); }, 2000);
+});

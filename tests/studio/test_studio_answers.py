@@ -1,0 +1,242 @@
+"""What the studio answers is what the commands of npuc say."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from npuc.cli.app import app
+from npuc.flow import network_to_quantize
+from npuc.studio.export import _key, export
+from npuc.studio.graphs import GraphNode, StudioGraph, _put_in_scopes, graph_of_network
+from npuc.studio.numbers import channel_map
+from npuc.studio.project import Project
+from npuc.studio.studio import Sample, Studio
+
+
+def graph_named(names: list[str]) -> StudioGraph:
+    drawn = StudioGraph("float", [GraphNode(name, "conv", "1xf32", (name,)) for name in names])
+    _put_in_scopes(drawn)
+    return drawn
+
+
+def path_of(drawn: StudioGraph, node: GraphNode) -> list[str]:
+    path, at = [], node.scope
+    while at > 0:
+        path.append(drawn.scopes[at].name)
+        at = drawn.scopes[at].parent
+    return path[::-1]
+
+
+def test_files_are_listed_by_what_they_contain(studio_files: Path):
+    kinds = {file.name: file.kind for file in Project(studio_files).files()}
+    assert kinds == {
+        "digits.mlir": "network",
+        "digits.npu": "program",
+        "digits.onnx": "model",
+        "digits_samples.npz": "tensors",
+    }
+
+
+def test_scopes_come_from_names_and_lone_ones_dissolve():
+    drawn = graph_named(
+        ["/a/0/conv", "/a/0/relu", "/a/1/conv", "/b/deep/er/x", "/b/deep/er/y", "/c/d/only", "top"]
+    )
+    paths = [path_of(drawn, node) for node in drawn.nodes]
+    assert paths == [["a", "0"], ["a", "0"], ["a"], ["b/deep/er"], ["b/deep/er"], [], []]
+    assert [
+        path_of(graph_named(["m.0.conv", "m.0.bn", "m.1"]), node) for node in graph_named(["m.0.conv"]).nodes
+    ]
+
+
+def test_no_scope_has_more_members_than_a_screen_takes():
+    drawn = graph_named([f"layer{number}" for number in range(10_000)])
+    members: dict[int, int] = {}
+    for node in drawn.nodes:
+        members[node.scope] = members.get(node.scope, 0) + 1
+    for scope in drawn.scopes[1:]:
+        members[scope.parent] = members.get(scope.parent, 0) + 1
+    assert max(members.values()) <= 120 and sum(len(path_of(drawn, node)) for node in drawn.nodes) == 10_000
+    order = [node.scope for node in drawn.nodes]
+    assert order == sorted(order)
+
+
+def test_a_graph_has_every_layer_and_edge_of_the_network(studio_files: Path):
+    network = network_to_quantize(studio_files / "digits.onnx")
+    drawn = graph_of_network(network, "float")
+    convolutions = [node for node in drawn.nodes if node.kind == "conv"]
+    assert len(convolutions) == 5 and convolutions[0].macs == 16 * 8 * 8 * 9
+    adds = [number for number, node in enumerate(drawn.nodes) if node.kind == "add"]
+    assert all(sum(end == number for _, end, _ in drawn.edges) == 2 for number in adds)
+    assert drawn.nodes[0].device == "input" and drawn.nodes[-1].device == "output"
+    assert json.dumps(drawn.as_json())
+
+
+def test_numbers_are_those_of_diff(client, studio_files: Path):
+    client.enter()
+    answer = client.json("/api/compare?reference=digits.onnx&other=digits.mlir&sample=digits_samples.npz")
+    sample = studio_files / "digits_samples.npz"
+    command = [
+        "diff",
+        str(studio_files / "digits.onnx"),
+        str(studio_files / "digits.mlir"),
+        "--data",
+        str(sample),
+    ]
+    result = CliRunner().invoke(
+        app, [*command, "--max-count", "1", "--isolated", "--sort", "order", "--json"]
+    )
+    expected = json.loads(result.stdout)["layers"]
+    assert [row["name"] for row in answer["layers"]] == [row["name"] for row in expected]
+    for row, other in zip(answer["layers"], expected, strict=True):
+        assert row["cosine"] == other["accumulated"]["cosine"] and row["saturation"] == other["saturation"]
+        assert float(row["sqnr"]) == float(other["accumulated"]["sqnr"])
+        assert float(row["isolated"]) == float(other["isolated"]["sqnr"])
+
+
+def test_a_tensor_is_shown_as_both_have_it(studio_files: Path):
+    studio = Studio(Project(studio_files))
+    answer = studio.tensor("digits.onnx", "digits.npu", Sample("digits_samples.npz"), "stem/relu", 3)
+    assert answer["shape"] == [1, 16, 8, 8] and answer["channels"] == 16 and answer["channel"] == 3
+    reference, ours = (np.array(part) for part in answer["maps"])
+    assert reference.shape == ours.shape == (8, 8) and 0 < np.abs(reference - ours).max() < 0.1
+    assert len(answer["channel_errors"]) == 16 and sum(answer["histograms"][1]) == 16 * 64
+    assert (
+        studio.tensor("digits.onnx", "digits.npu", Sample("digits_samples.npz"), "stem/relu", 99)["channel"]
+        == 15
+    )
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (5,), (2, 3), (1, 7, 9), (1, 4, 300, 2), (1, 0, 4, 4), (2, 3, 4, 5, 6)]
+)
+def test_every_shape_has_a_map(shape):
+    if 0 in shape:
+        return
+    plane = channel_map(np.ones(shape), 0)
+    assert plane.ndim == 2 and plane.size and max(plane.shape) <= 150
+
+
+def test_time_is_that_of_profile_and_placement_that_of_inspect(client):
+    client.enter()
+    answer = client.json("/api/time?file=digits.npu")
+    assert answer["summary"]["cycles"] == sum(layer["cycles"] for layer in answer["layers"])
+    status, words = client.refusal("/api/time?file=digits.onnx")
+    assert status == 400 and "not compiled" in words
+    placed = client.json("/api/placement?file=digits.onnx&target=edge-4t")
+    assert placed["npu_layers"] > 5 and placed["cpu_layers"] == 0
+
+
+def test_a_file_that_is_written_again_is_read_again(client, project_folder: Path):
+    client.enter()
+    before = client.json("/api/graph?file=digits.onnx")
+    state = client.json("/api/project")["state"]
+    (project_folder / "digits.onnx").write_bytes(
+        (project_folder / "digits.mlir").read_bytes()[:0] + b"broken"
+    )
+    assert client.json("/api/project")["state"] != state
+    assert client.refusal("/api/graph?file=digits.onnx")[0] == 400
+    assert before["nodes"]
+
+
+def test_broken_files_are_told_and_nothing_ends(client, project_folder: Path):
+    client.enter()
+    for name, content in (
+        ("a.onnx", b""),
+        ("b.npu", b"\x7fELF" + bytes(60)),
+        ("c.mlir", b"builtin.module {"),
+    ):
+        (project_folder / name).write_bytes(content)
+        assert client.refusal(f"/api/graph?file={name}")[0] == 400
+    assert client.refusal("/api/graph")[0] == 400 and client.refusal("/api/graph?file=none.onnx")[0] == 404
+    assert client.refusal("/api/graph?file=digits.onnx&form=other")[0] == 400
+    assert client.json("/api/project")["name"] == "project"
+
+
+def test_two_tabs_do_not_overwrite_each_other(client, project_folder: Path):
+    client.enter()
+    first = client.json("/api/text", "PUT", {"file": "c.yaml", "text": "scheme: int8\n", "digest": ""})
+    assert client.json("/api/text?file=c.yaml") == {"text": "scheme: int8\n", "digest": first["digest"]}
+    second = client.json(
+        "/api/text", "PUT", {"file": "c.yaml", "text": "scheme: int16\n", "digest": first["digest"]}
+    )
+    for stale in (first["digest"], ""):
+        status, words = client.refusal(
+            "/api/text", "PUT", {"file": "c.yaml", "text": "lost", "digest": stale}
+        )
+        assert status == 409 and "changed in between" in words
+    assert (project_folder / "c.yaml").read_text() == "scheme: int16\n" and second["digest"] != first[
+        "digest"
+    ]
+
+
+def wait_for(client, number: int) -> dict:
+    deadline = time.monotonic() + 120
+    while (job := client.json(f"/api/jobs/{number}"))["state"] == "running":
+        assert time.monotonic() < deadline, job
+        time.sleep(0.1)
+    return job
+
+
+def test_a_job_writes_what_the_command_writes(client, project_folder: Path):
+    client.enter()
+    (project_folder / "studio.yaml").write_text("layers:\n  stem/relu: int16\n")
+    body = {"action": "quantize", "model": "digits.onnx", "output": "wide.mlir", "config": "studio.yaml"}
+    job = wait_for(client, client.json("/api/jobs", "POST", body | {"target": "edge-4t"})["number"])
+    assert job["state"] == "done" and job["command"].startswith("npuc quantize ./digits.onnx -o ./wide.mlir")
+    nodes = {node["name"]: node for node in client.json("/api/graph?file=wide.mlir")["nodes"]}
+    assert nodes["stem/relu"]["bits"] == 16
+    bad = {"action": "quantize", "model": "digits.npu", "output": "bad.mlir"}
+    job = wait_for(client, client.json("/api/jobs", "POST", bad)["number"])
+    assert job["state"] == "failed" and any("error[" in line for line in job["lines"])
+    assert not (project_folder / "bad.mlir").exists()
+
+
+def test_a_cancelled_job_leaves_files_as_they_were(client, project_folder: Path):
+    client.enter()
+    (project_folder / "kept.mlir").write_text("as it was")
+    body = {"action": "quantize", "model": "digits.onnx", "output": "kept.mlir", "ladder": "all"}
+    number = client.json("/api/jobs", "POST", body)["number"]
+    client.json(f"/api/jobs/{number}", "DELETE")
+    assert wait_for(client, number)["state"] == "cancelled"
+    assert (project_folder / "kept.mlir").read_text() == "as it was"
+    assert client.refusal("/api/jobs/99", "DELETE")[0] == 404
+
+
+def test_uploads_go_into_their_own_folder(client, project_folder: Path):
+    client.enter()
+    content = (project_folder / "digits_samples.npz").read_bytes()
+    status, text, _ = client.send("/api/upload?name=mine.npz", "POST", content)
+    assert status == 200 and json.loads(text)["file"] == "uploads/mine.npz"
+    assert (project_folder / "uploads/mine.npz").read_bytes() == content
+    for name in ("../x.png", "a/b.png", "x.py", "x.yaml", ".png"):
+        assert client.send(f"/api/upload?name={quote(name, safe='')}", "POST", b"x")[0] == 400
+
+
+def test_an_exported_page_answers_every_question(studio_files: Path, monkeypatch):
+    monkeypatch.setattr("npuc.studio.page.library_text", lambda: "")
+    names = ["digits.mlir", "digits.onnx", "digits.npu", "digits_samples.npz"]
+    page = export(Studio(Project(studio_files)), names)
+    answers = json.loads(page.partition('id="answers">')[2].partition("</script>")[0])["answers"]
+    assert _key("graph", file="digits.npu", form="canonical") in answers and "time?file=digits.npu" in answers
+    pair = {"reference": "digits.onnx", "other": "digits.mlir", "sample": "digits_samples.npz"}
+    for row in answers[_key("compare", **pair)]["layers"]:
+        assert _key("tensor", **pair, name=row["name"]) in answers
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "https://" not in page
+    assert len(page) <= 2 * sum((studio_files / name).stat().st_size for name in names) + (2 << 20)
+    assert export(Studio(Project(studio_files)), names) == page
+
+
+def test_a_name_with_markup_stays_text(studio_files: Path, monkeypatch):
+    monkeypatch.setattr("npuc.studio.page.library_text", lambda: "")
+    studio = Studio(Project(studio_files))
+    hostile = "</script><script>alert(1)</script>"
+    studio.graph("digits.onnx").nodes[1].name = hostile
+    page = export(studio, ["digits.onnx"])
+    assert hostile not in page and "\\u003c/script>" in page
