@@ -3,7 +3,8 @@
     vai_q_onnx.quantize_static("model.onnx", "model_int8.onnx", reader)
 
 The result is an ONNX file with QuantizeLinear and DequantizeLinear nodes of ONNX itself, in every format but QOperator: stock
-ONNX Runtime runs it, and `npuc compile`, `vai_c_xir` and the execution provider find its integers.
+ONNX Runtime runs it, and `npuc compile`, `vai_c_xir` and the execution provider find its integers. QOperator is ONNX's operators
+on integers, which compute what the DPU does to the bit, and which no compiler reads.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def quantize_static(
     use_external_data_format: bool = False,
     extra_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Quantize an ONNX model on the data of a reader and write it as a QDQ file; random data if there is no reader.
+    """Quantize an ONNX model on the data of a reader and write it in a format; random data if there is no reader.
 
     `optimize_model` means nothing here: npuc always folds and fuses before it quantizes.
     """
@@ -139,7 +140,8 @@ def quantize_static(
         samples = single_rows(graph, _batches(calibration_data_reader))
     method = _METHODS[calibrate_method.name]
     done = quantized_by(graph, samples, config, target=target, method=method, warn=note)
-    export_quantized_onnx(done.graph, model_output, "qdq", True if use_external_data_format else None)
+    form = "integer" if quant_format is QuantFormat.QOperator else "qdq"
+    export_quantized_onnx(done.graph, model_output, form, True if use_external_data_format else None)
     integer, total = done.outcome.integer, len(done.outcome.layers)
     note(f"{path} -> {model_output}: {integer} of {total} layers are integers")
 
@@ -185,14 +187,13 @@ def write_weights(folder: DumpFolder, graph: Graph, prefix: str = "") -> None:
 
 def _check_format(quant_format: Any) -> None:
     if quant_format is QuantFormat.QOperator:
-        raise UsageError(
-            "npuc does not write the format QOperator",
-            fix="Take QuantFormat.QDQ: ONNX Runtime fuses its nodes to the same operators when it loads the file",
+        note(
+            "QOperator is written as ConvInteger, MatMulInteger and integer arithmetic; QDQ is the format to compile"
         )
     if not isinstance(quant_format, VitisQuantFormat | QuantFormat):
         raise UsageError(
             f"quant_format is {quant_format!r}",
-            fix="Give VitisQuantFormat.FixNeuron, VitisQuantFormat.QDQ or QuantFormat.QDQ",
+            fix="Give VitisQuantFormat.FixNeuron, VitisQuantFormat.QDQ, QuantFormat.QDQ or QuantFormat.QOperator",
         )
     if isinstance(quant_format, VitisQuantFormat):
         note(
