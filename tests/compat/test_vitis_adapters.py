@@ -158,7 +158,29 @@ def test_a_graph_runner_runs_a_whole_model_in_place(compiled: Path) -> None:
         runner.execute_async([], outputs)
 
 
-# The inspector
+# Modules of torch
+
+
+def test_layers_outside_of_stubs_are_not_quantized() -> None:
+    torch = pytest.importorskip("torch")
+    from npuc.compat.vitis.pytorch_nndct.nn import DeQuantStub, QuantStub
+    from npuc.compat.vitis.pytorch_nndct.stubs import layers_between_stubs
+
+    class Part(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.quant, self.dequant = QuantStub(), DeQuantStub()
+            self.first, self.middle, self.last = (torch.nn.Conv2d(3, 3, 1) for _ in range(3))
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x)
+            return self.last(self.dequant(torch.relu(self.middle(self.quant(x))))) + x
+
+    batch = torch.randn(1, 3, 4, 4)
+    assert layers_between_stubs(Part(), (batch,)) == {"middle", "relu"}
+    assert layers_between_stubs(torch.nn.Conv2d(3, 3, 1), (batch,)) is None
+    whole = torch.nn.Sequential(QuantStub(), torch.nn.Conv2d(3, 3, 1), DeQuantStub())
+    assert layers_between_stubs(whole, (batch,)) == {"1"}
 
 
 def test_an_inspector_says_which_layers_the_dpu_runs(

@@ -14,11 +14,12 @@ import torch
 from npuc.compat.vitis.notices import note, refusal
 from npuc.compat.vitis.pytorch_nndct.arguments import arguments_tuple, module_of
 from npuc.compat.vitis.pytorch_nndct.exports import ExportedFiles, called
-from npuc.compat.vitis.pytorch_nndct.stubs import check_stubs
+from npuc.compat.vitis.pytorch_nndct.stubs import layers_between_stubs, with_float_layers
 from npuc.compat.vitis.quant_config import read_quant_config
 from npuc.compat.vitis.targets import B4096
 from npuc.errors import FileMissingError, TrainingError
 from npuc.files import make_folder
+from npuc.flow import expanded
 from npuc.integrations.structure import described
 from npuc.integrations.torch.calls import import_call, is_tensor
 from npuc.integrations.torch.integers import IntegerModule
@@ -47,7 +48,7 @@ class QatProcessor(ExportedFiles):
         self.name = type(self._module).__name__
         self._settings = read_quant_config(None, bitwidth)
         self._arguments = arguments_tuple(inputs)
-        check_stubs(self._module, self._arguments)
+        self._between = layers_between_stubs(self._module, self._arguments)
         self._call = import_call(self._module, self._arguments, {}, single_row=True)
         self._trainable: TrainableModel | None = None
         self._integers: IntegerModule | None = None
@@ -59,12 +60,13 @@ class QatProcessor(ExportedFiles):
         if calib_dir:
             note("calib_dir: ranges come from the first batch here")
         tensors = described((self._arguments, {}), is_tensor)[1]
+        graph = expanded(self._call.graph)
         try:
             qat = prepare(
-                self._call.graph,
+                graph,
                 TrainingData(tuple(array_of(tensor) for tensor in tensors)),
                 target=B4096 if self._settings.for_dpu else None,
-                config=self._settings.config,
+                config=with_float_layers(self._settings.config, graph, self._between),
             )
         except TrainingError as error:
             raise refusal(

@@ -22,7 +22,7 @@ from npuc.compat.vitis.notices import note, refusal, warn
 from npuc.compat.vitis.pytorch_nndct.arguments import arguments_tuple, module_of, placed
 from npuc.compat.vitis.pytorch_nndct.exports import ExportedFiles, called
 from npuc.compat.vitis.pytorch_nndct.names import own_name, vendor_names
-from npuc.compat.vitis.pytorch_nndct.stubs import check_stubs
+from npuc.compat.vitis.pytorch_nndct.stubs import layers_between_stubs, with_float_layers
 from npuc.compat.vitis.quant_config import TorchQuantSettings, read_quant_config
 from npuc.compat.vitis.targets import B4096, resolve_target
 from npuc.errors import FileFormatError, FileMissingError, UsageError
@@ -75,7 +75,7 @@ class torch_quantizer(ExportedFiles):
             target = B4096
         self._target = None if target is None else resolve_target(target)
         arguments = arguments_tuple(input_args)
-        check_stubs(self.module, arguments)
+        self._between = layers_between_stubs(self.module, arguments) if self.mode == "calib" else None
         self._call: ImportedCall = import_call(self.module, arguments, {}, single_row=True)
         self._finetune = False
         self._observed: ObservedModule | None = None
@@ -143,6 +143,7 @@ class torch_quantizer(ExportedFiles):
         config = settings.config
         for text, level in settings.layers.items():
             config = config.with_layers((own_name(graph, text),), level)
+        config = with_float_layers(config, graph, self._between)
         source = open_data(graph, samples)
         overrides = _overrides(graph, settings)
         if overrides:
