@@ -17,7 +17,7 @@ VENDOR = Vendor(
         "visual.py": "npuc.compat.tpumlir.visual_command:main",
         "my_converter.py": "npuc.compat.tpumlir.transform_command:main",
         "run_model.py": "npuc.compat.tpumlir.regression_command:main",
-        "run_eval.py": "npuc.compat.tpumlir.regression_command:run_eval",
+        "run_eval.py": "npuc.compat.tpumlir.accuracy_command:main",
     },
     modules={
         "mqbench.convert_deploy": "npuc.compat.tpumlir.mqbench",

@@ -22,6 +22,7 @@ from npuc.compare.tensors import Tolerance, compare_sets
 from npuc.compat.arguments import VendorParser, comma_list, keyword
 from npuc.compat.running import warn
 from npuc.compat.tpumlir.chips import add_chip, chip_named
+from npuc.compat.tpumlir.fused_inputs import PIXELS, YUV, fused_ranges, with_fused_inputs
 from npuc.compat.tpumlir.inputs import as_float, read_inputs, read_reference, real_tensors
 from npuc.compat.tpumlir.names import names_of
 from npuc.compat.tpumlir.ranges import (
@@ -50,15 +51,10 @@ from npuc.target import Target
 from npuc.tensors import write_npz
 
 _UNSUPPORTED = {
-    "INT4": "four-bit weights need a chip that states them",
-    "W8F16": "weights are quantized together with activations here",
-    "W8BF16": "weights are quantized together with activations here",
-    "W4F16": "weights are quantized together with activations here",
-    "W4BF16": "weights are quantized together with activations here",
     "F8E4M3": "no chip here computes with eight-bit floats",
     "F8E5M2": "no chip here computes with eight-bit floats",
 }
-_QUANTIZE = ("F32", "F16", "BF16", "INT8", "QDQ", *_UNSUPPORTED)
+_QUANTIZE = (*SCHEME_OF, "INT8", "INT4", "QDQ", *_UNSUPPORTED)
 
 
 def parser() -> VendorParser:
@@ -96,11 +92,12 @@ def parser() -> VendorParser:
     own.add_refused("--dynamic", "programs have static shapes", action="store_true", unless=False)
     for name in ("--quant_input_list", "--quant_output_list"):
         own.add_refused(name, "all inputs or outputs are integers, or none; use the option without _list")
-    for name in ("--fuse_preprocess", "--aligned_input"):
-        own.add_refused(name, "preprocessing becomes a part of the network at import: npuc import --fuse-preprocess",
-                        action="store_true", unless=False)  # fmt: skip
-    own.add_refused(
-        "--customization_format", "the format of images is stated at import: npuc import --source-format"
+    own.add(
+        "--fuse_preprocess", action="store_true", help="the program takes pixels and normalizes them itself"
+    )
+    own.add("--customization_format", type=keyword(*PIXELS, *YUV), help="the pixels that are given then")
+    own.add_ignored(
+        "--aligned_input", "frames of the CV18xx are aligned, and inputs here are not", action="store_true"
     )
     return own
 
@@ -129,6 +126,10 @@ def main(arguments: list[str]) -> int:
     if cores < options.core:
         raise UsageError(f"--core {options.core}: {target.name} has {target.compute.cores}")
     graph = network_to_quantize(options.mlir)
+    if options.customization_format and not options.fuse_preprocess:
+        raise UsageError("--customization_format is for --fuse_preprocess", fix="Add --fuse_preprocess")
+    if options.fuse_preprocess:
+        graph = with_fused_inputs(graph, options.customization_format)
     inputs = read_inputs(graph, options.test_input, "--test_input") if options.test_input else None
     quantized = _quantized(graph, target, inputs, options)
     files = _files(graph, options)
@@ -159,7 +160,7 @@ def main(arguments: list[str]) -> int:
 def _files(graph: Graph, options: Namespace) -> _Names:
     network = graph.name or Path(options.mlir).stem
     quantize = options.quantize.lower()
-    kind = ("_asym" if options.asymmetric else "_sym") if quantize == "int8" else ""
+    kind = ("_asym" if options.asymmetric else "_sym") if quantize in ("int8", "int4") else ""
     folder = Path(options.model).parent
     return _Names(str(folder / f"{network}_{options.chip.lower()}_{quantize}{kind}"))
 
@@ -184,15 +185,19 @@ def _quantized(
         return quantize_network(graph, {}, config, target)
     if not options.calibration_table:
         raise UsageError(
-            "--quantize INT8 of a float network needs --calibration_table",
+            f"--quantize {options.quantize} of a float network needs --calibration_table",
             fix="run_calibration.py writes one",
         )
     table = read_calibration(existing_file(options.calibration_table))
     check_weight_scales(graph, table, options.calibration_table)
     ranges = ranges_for(graph, table, options.calibration_table)
+    if options.fuse_preprocess:
+        ranges = fused_ranges(graph, ranges)
     graph = merged_like(graph, ranges)
     ranges = with_measured(graph, ranges, inputs, options.calibration_table)
     config = int8_config(target, asymmetric=options.asymmetric).model_copy(update={"layers": layers})
+    if options.quantize == "INT4":
+        config = config.with_options({"weight": "i4"})
     return quantize_network(graph, ranges, config, target)
 
 
@@ -228,6 +233,8 @@ def _compare(
     leave_out = (
         [] if options.excepts == "-" else [names.npuc_name(name) for name in comma_list(options.excepts)]
     )
+    if options.fuse_preprocess:  # an input is pixels now, and was normalized in the reference
+        leave_out += [port.name for port in graph.inputs]
     figures = compare_sets(results, reference, leave_out)
     failures = [entry for entry in figures if not entry.passes(tolerance)]
     for entry in figures:

@@ -137,11 +137,20 @@ def int8_config(target: Target, *, asymmetric: bool = False) -> QuantizationConf
     )
 
 
-SCHEME_OF = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
-"""The scheme of a mode that computes in floats."""
+SCHEME_OF: dict[str, Any] = {
+    "F32": "f32",
+    "F16": "f16",
+    "BF16": "bf16",
+    **{
+        f"W{bits}{name.upper()}": {"activation": name, "weight": f"i{bits}", "per_channel": True}
+        for bits in (8, 4)
+        for name in ("f16", "bf16")
+    },
+}
+"""The scheme of a mode that computes in floats; of W8F16 and its like, the weights are rounded to 8 or 4 bits first."""
 
 
-def layers_of(graph: Graph, modes: Mapping[str, str], where: str) -> dict[str, str]:
+def layers_of(graph: Graph, modes: Mapping[str, str], where: str) -> dict[str, Any]:
     """The scheme of each layer that a quantization table names."""
     names = names_of(graph)
     known = {*graph.tensor_names(), *(port.name for port in graph.inputs)}

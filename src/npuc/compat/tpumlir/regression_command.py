@@ -40,8 +40,15 @@ _PATHS = (
     "data_list",
     "calibration_table",
     "quantize_table",
+    "label_file",
+    "coco_annotation",
+    "eval_dataset",
 )
-_OTHERS = ("debug_cmd", "input_num", "tune_num", "keep_aspect_ratio", "use_quantize_table", "bm1684x_excepts")
+EVALUATION = ("dataset_type", "postprocess_type")
+"""What a config says about the measurement of accuracy."""
+_OTHERS = (
+    "debug_cmd", "input_num", "tune_num", "keep_aspect_ratio", "use_quantize_table", "bm1684x_excepts", *EVALUATION,
+)  # fmt: skip
 _TYPES = ("f32", "f16", "bf16", "int8_sym", "int8_asym")
 
 
@@ -62,26 +69,27 @@ def main(arguments: list[str]) -> int:
     options = parser().parse(arguments)
     chip = options.chip or "bm1684x"
     chip_named(chip, "run_model.py")
-    config = read_config(_config_of(options.model))
+    config = read_config(config_of(options.model))
     model = config.get("model_path") or config.get("model_def")
     if not model:
         raise UsageError(f"the config of '{options.model}' has no model_path")
     modes = _modes(config, options.mode)
     failed = []
     with chdir(make_folder(Path(f"{options.model}_{chip.lower()}"))):
-        if transform_command.main(_transform_arguments(options.model, model, config)):
+        if transform_command.main(transform_arguments(options.model, model, config)):
             failed.append("transform")
         if any(mode.startswith("int8") for mode in modes) and "calibration_table" not in config:
-            calibration_command.main(_calibration_arguments(options.model, config))
+            calibration_command.main(calibration_arguments(options.model, config))
         for mode in modes:
-            if deploy_command.main(_deploy_arguments(options.model, chip, mode, config)):
+            if deploy_command.main(deploy_arguments(options.model, chip, mode, config)):
                 failed.append(mode)
     for mode in ("transform", *modes):
         print(f"{options.model} {mode}: {'FAILED' if mode in failed else 'PASSED'}")
     return 1 if failed else 0
 
 
-def _config_of(name: str) -> Path:
+def config_of(name: str) -> Path:
+    """The config file of a model."""
     root = Path(os.environ.get("REGRESSION_PATH", "."))
     names = (f"{name}.cfg", f"{name}.ini", name)
     for folder in (Path(), root / "config", root / "eval" / "qat_config", root):
@@ -133,7 +141,8 @@ def _modes(config: Mapping[str, str], mode: str) -> list[str]:
     return stated or ["f32", "int8_sym"]
 
 
-def _transform_arguments(name: str, model: str, config: Mapping[str, str]) -> list[str]:
+def transform_arguments(name: str, model: str, config: Mapping[str, str]) -> list[str]:
+    """Of model_transform.py."""
     arguments = [f"--{key}={config[key]}" for key in _TRANSFORM if key in config]
     arguments += [f"--debug_cmd={config['debug_cmd']}"] if "debug_cmd" in config else []
     arguments += ["--keep_aspect_ratio"] if config.get("keep_aspect_ratio") else []
@@ -142,7 +151,8 @@ def _transform_arguments(name: str, model: str, config: Mapping[str, str]) -> li
     return ["--model_name", name, "--model_def", model, "--mlir", f"{name}.mlir", *arguments]
 
 
-def _calibration_arguments(name: str, config: Mapping[str, str]) -> list[str]:
+def calibration_arguments(name: str, config: Mapping[str, str]) -> list[str]:
+    """Of run_calibration.py."""
     if "dataset" not in config and "data_list" not in config:
         raise UsageError(f"the config of '{name}' has neither dataset nor data_list")
     source = "dataset" if "dataset" in config else "data_list"
@@ -152,7 +162,8 @@ def _calibration_arguments(name: str, config: Mapping[str, str]) -> list[str]:
     return [f"{name}.mlir", f"--{source}={config[source]}", *counts, "-o", f"{name}_cali_table"]
 
 
-def _deploy_arguments(name: str, chip: str, mode: str, config: Mapping[str, str]) -> list[str]:
+def deploy_arguments(name: str, chip: str, mode: str, config: Mapping[str, str]) -> list[str]:
+    """Of model_deploy.py."""
     arguments = [
         "--mlir",
         f"{name}.mlir",
@@ -174,11 +185,3 @@ def _deploy_arguments(name: str, chip: str, mode: str, config: Mapping[str, str]
     if "excepts" in config:
         arguments += ["--excepts", config["excepts"]]
     return arguments
-
-
-def run_eval(arguments: list[str]) -> int:
-    """`run_eval.py`: refused, with what to run instead."""
-    raise UsageError(
-        "run_eval.py is a script whose lists of models its users edit; it is not here",
-        fix="Run run_model.py for each model, and model_eval.py on its _tpu.mlir files",
-    )
