@@ -14,7 +14,7 @@ import typer
 from npuc.cli import options
 from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, json_text
-from npuc.cli.training import SampleOptions, TrainingRunOptions
+from npuc.cli.training import KerasCopy, SampleOptions, TrainingRunOptions, require_keras_copy
 from npuc.words import counted
 
 
@@ -51,6 +51,7 @@ class TrainQatCommand(CommandOptions):
     log_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write event files of TensorBoard, if it is installed.")
     ] = None
+    keras: KerasCopy = None
     input_shape: options.InputShapes = None
     weights: options.Weights = None
     quiet: options.Quiet = False
@@ -78,8 +79,10 @@ def command(args: TrainQatCommand) -> None:
     from npuc.train.network import TrainableNetwork
     from npuc.train.qat.prepare import prepare
 
+    require_keras_copy(args.model, args.keras, args.weights)
     device = device_of(chosen.device)
-    graph = network_to_quantize(args.model, options.imported_as(args.model, args.input_shape, args.weights))
+    imported_as = options.imported_as(args.model, args.input_shape, args.weights)
+    graph = network_to_quantize(args.model, imported_as)
     options.tell_import(printer, graph)
     data = args.samples.load(graph, printer)
     train, held = data.split(args.validation) if args.validation else (data, None)
@@ -108,15 +111,28 @@ def command(args: TrainQatCommand) -> None:
         printer.say(f"{counted(result.resumed, 'epoch')} done before, in {args.checkpoint}")
     after = accuracy(qat, held, device) if measured else None
     save_graph(qat.export(), args.output)
+    if args.keras is not None:
+        from npuc.train.keras import write_keras
+
+        write_keras(
+            args.model,
+            qat.to_float(),
+            args.keras,
+            target=machine,
+            config=args.config,
+            imported_as=imported_as,
+        )
     if before is not None and after is not None:
         printer.say(
             f"integers on the validation samples: {100 * before:.2f} % before, {100 * after:.2f} % after"
         )
-    printer.say(f"written to {args.output}")
+    written = [args.output, *([args.keras] if args.keras is not None else [])]
+    printer.say(f"written to {' and '.join(map(str, written))}")
     if args.as_json:
         record = {
             "model": str(args.model),
             "output": str(args.output),
+            "keras": None if args.keras is None else str(args.keras),
             "before": before,
             "after": after,
             "resumed": result.resumed,

@@ -15,7 +15,14 @@ import typer
 from npuc.cli import options
 from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, shorten
-from npuc.cli.training import SampleOptions, TrainingRunOptions, require_network_file, write_network
+from npuc.cli.training import (
+    KerasCopy,
+    SampleOptions,
+    TrainingRunOptions,
+    require_keras_copy,
+    require_network_file,
+    write_network,
+)
 from npuc.words import counted
 
 if TYPE_CHECKING:
@@ -75,6 +82,7 @@ class TrainSparsifyCommand(CommandOptions):
         Path | None,
         typer.Option("--output", "-o", metavar="FILE.mlir|.onnx", help="Write the sparse network here."),
     ] = None
+    keras: KerasCopy = None
     quiet: options.Quiet = False
     as_json: options.Json = False
 
@@ -86,7 +94,9 @@ def command(args: TrainSparsifyCommand) -> None:
 
     printer = Printer(args.quiet, args.as_json)
     require_network_file(args.output)
-    graph = network_to_quantize(args.model, options.imported_as(args.model, args.input_shape))
+    require_keras_copy(args.model, args.keras)
+    imported_as = options.imported_as(args.model, args.input_shape)
+    graph = network_to_quantize(args.model, imported_as)
     from npuc.train.sparsity import sparsify
 
     training = args.run.training()
@@ -113,6 +123,11 @@ def command(args: TrainSparsifyCommand) -> None:
     )
     if args.output is not None:
         write_network(result.graph, args.output)
+    if args.keras is not None:
+        from npuc.train.keras import write_keras
+
+        write_keras(args.model, result.graph, args.keras, imported_as=imported_as)
+        printer.say(f"sparse weights written to {args.keras}")
     _tell(printer, args.model, result, args.output, len(result.history) - len(trained))
     printer.result(
         {
@@ -122,6 +137,7 @@ def command(args: TrainSparsifyCommand) -> None:
             "magnitude_unordered": result.magnitude_unordered,
             "history": [{"loss": epoch.loss, "validation": epoch.score} for epoch in result.history],
             "output": str(args.output) if args.output else None,
+            "keras": str(args.keras) if args.keras else None,
         }
     )
 

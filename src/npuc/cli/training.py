@@ -98,6 +98,31 @@ def write_network(graph: Graph, path: Path) -> None:
         save_graph(graph, path)
 
 
+KerasCopy = Annotated[
+    Path | None,
+    typer.Option(
+        "--keras",
+        metavar="FILE.keras|.h5",
+        help="Also write the trained float weights into a copy of the Keras file that MODEL is.",
+    ),
+]
+
+
+def require_keras_copy(model: Path, path: Path | None, weights: Path | None = None) -> None:
+    """An error before the training if a copy of the Keras file could not be written after it."""
+    if path is None:
+        return
+    from npuc.train.keras import require_keras_copy as require
+
+    if weights is not None:
+        raise UsageError(
+            "--keras writes a copy of MODEL, and its weights are in another file",
+            fix="Save both as one file in Keras, or leave --keras out",
+        )
+    require(model, path)
+    writable(path)
+
+
 class TrainingRunOptions(CommandOptions):
     """How long and how fast."""
 

@@ -29,14 +29,12 @@ def compile(model: Any, data: Any, **options: Any) -> CompiledFunction:
 
     >>> compiled = compile(model, images[:64], target="edge-4t")  # doctest: +SKIP
     """
-    keras = _keras()
-    if not isinstance(model, keras.Model):
-        raise UsageError(
-            f"compile takes a Keras model, not {type(model).__name__}",
-            fix="A file of one is imported by npuc.flow.import_model, a SavedModel by npuc.tensorflow.compile",
-        )
-    if not model.built:
-        raise UsageError("the model has no weights yet", fix="Call it once, or build it")
+    keras = keras_package()
+    require_model(
+        model,
+        "compile takes a Keras model",
+        "A file of one is imported by npuc.flow.import_model, a SavedModel by npuc.tensorflow.compile",
+    )
     inputs = getattr(model, "inputs", None)
     calls = calls_of(data, len(inputs) if inputs else 1)
     first = next(calls, None)
@@ -64,15 +62,23 @@ def compile(model: Any, data: Any, **options: Any) -> CompiledFunction:
 def load(path: Path | str, device: Any = "simulated") -> CompiledFunction:
     """The callable of a file that `save` wrote. Without Keras, its results are arrays."""
     try:
-        to_tensor = _keras().ops.convert_to_tensor
+        to_tensor = keras_package().ops.convert_to_tensor
     except MissingExtraError:
         to_tensor = None
     return load_function(path, to_tensor, device)
 
 
+def require_model(model: Any, words: str, fix: str) -> None:
+    """Refuse what is no Keras model with weights."""
+    if not isinstance(model, keras_package().Model):
+        raise UsageError(f"{words}, not {type(model).__name__}", fix=fix)
+    if not model.built:
+        raise UsageError("the model has no weights yet", fix="Call it once, or build it")
+
+
 def imported(model: Any, example: Any) -> tuple[Graph, str]:
     """The network of a live model, and how it was read."""
-    backend = _keras().backend.backend()
+    backend = keras_package().backend.backend()
     with tempfile.TemporaryDirectory(prefix="npuc-") as folder:
         file = Path(folder) / "model.keras"
         try:
@@ -91,7 +97,8 @@ def imported(model: Any, example: Any) -> tuple[Graph, str]:
             return import_model(export), f"as a SavedModel ({error.message})"
 
 
-def _keras() -> Any:
+def keras_package() -> Any:
+    """The package keras, or an error that says how to get it."""
     try:
         import keras
     except ImportError as error:
@@ -105,7 +112,7 @@ def _converted(example: Any) -> Any:
         return {name: _converted(part) for name, part in example.items()}
     if isinstance(example, list | tuple):
         return [_converted(part) for part in example]
-    return _keras().ops.convert_to_tensor(example[:1])
+    return keras_package().ops.convert_to_tensor(example[:1])
 
 
 def _results(value: Any) -> Any:
@@ -114,7 +121,7 @@ def _results(value: Any) -> Any:
         return {name: _results(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_results(part) for part in value]
-    return _keras().ops.convert_to_numpy(value)
+    return keras_package().ops.convert_to_numpy(value)
 
 
 def _names(graph: Graph, model: Any, example: Any, arrays: Sequence[Array]) -> list[str]:

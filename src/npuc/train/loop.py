@@ -168,6 +168,11 @@ def _first(outputs: Any) -> Any:
     return outputs[0] if isinstance(outputs, tuple | list) else outputs
 
 
+def _logits(module: Any, batch: Sequence[Any]) -> Any:
+    """The output that a loss is computed of: a network of npuc may have a softmax behind it."""
+    return module.logits(*batch) if hasattr(module, "logits") else _first(module(*batch))
+
+
 class _Run:
     """One training run."""
 
@@ -234,7 +239,7 @@ class _Run:
         if (options.keep == "best" or options.patience) and self.validation is None:
             raise UsageError("early stopping and 'keep: best' need validation samples")
         if options.augment and self.data.inputs[0].ndim != 4:
-            raise UsageError("only images of rank 4 (N, C, H, W) can be flipped and cropped")
+            raise UsageError("only images of rank 4 (N, C, H, W or N, H, W, C) can be flipped and cropped")
 
     def run(self) -> TrainingResult:
         """All epochs that are left."""
@@ -289,7 +294,7 @@ class _Run:
         batch = [x[index] for x in self.inputs]
         if options.augment:
             batch[0] = augmented(batch[0], options.crop, generator)
-        outputs = _first(self.module(*batch))
+        outputs = _logits(self.module, batch)
         loss = self._loss(outputs, index, batch)
         if not loss.requires_grad:
             raise TrainingError(
@@ -317,7 +322,7 @@ class _Run:
             parts.append(F.cross_entropy(outputs.flatten(1), self.labels[index]))
         if options.loss != "labels":
             with torch.no_grad():
-                goal = _first(self.teacher(*batch))
+                goal = _logits(self.teacher, batch)
             heat = options.temperature
             parts.append(
                 F.kl_div(

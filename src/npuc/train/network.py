@@ -10,6 +10,7 @@ statistics of the batch while the module is in training mode, and update their o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch.nn.functional as F
 
 from npuc.engine.torch import TopModule
 from npuc.engine.torch.module import TorchStep
-from npuc.ir import Graph, Weight, shape_of, top
+from npuc.ir import Graph, Value, Weight, shape_of, top
 from npuc.ir.weights import WeightStore
 
 _MOMENTUM = 0.1
@@ -56,12 +57,18 @@ class TrainableNetwork(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *inputs: Any) -> Any:
         """The output, or a tuple of the outputs in order."""
+        outputs = self._run(inputs, [port.value for port in self.graph.outputs])
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def logits(self, *inputs: Any) -> Any:
+        """What a loss is computed of: the first output, without the softmax that it may end with."""
+        return self._run(inputs, [before_softmax(self.graph)])[0]
+
+    def _run(self, inputs: Sequence[Any], ports: Sequence[Value]) -> tuple[Any, ...]:
         values = {port.value: x for port, x in zip(self.graph.inputs, inputs, strict=True)}
-        ports = [port.value for port in self.graph.outputs]
         live = self.training and not self.batch_norms_frozen
         known = self.body.run(self._live if live else self.body.steps, values, ports)
-        outputs = tuple(known[value] for value in ports)
-        return outputs[0] if len(outputs) == 1 else outputs
+        return tuple(known[value] for value in ports)
 
     def weight_store(self) -> WeightStore:
         """The weights of the network as they are now."""
@@ -75,6 +82,33 @@ class TrainableNetwork(torch.nn.Module):  # type: ignore[misc]
     def to_graph(self) -> Graph:
         """The network with the weights as they are now."""
         return Graph(self.graph.copy().module, self.weight_store())
+
+
+def with_own_vectors(graph: Graph) -> Graph:
+    """The network, in which no two layers have the same vector.
+
+    Equal tensors, such as biases of zero, are one constant of an imported network, and would be learned as one.
+    """
+    copy = graph.copy()
+    for op in list(copy.ops):
+        if not isinstance(op, top.WeightOp) or len(shape_of(op.output)) != 1:
+            continue
+        array = copy.constant(op.output)
+        for use in list(op.output.uses)[1:]:
+            assert array is not None
+            own = copy.add_weight(op.ref, array)
+            copy.block.insert_op_before(own, op)
+            use.operation.operands[use.index] = own.output
+    return copy
+
+
+def before_softmax(graph: Graph) -> Value:
+    """The first output of a network; if a softmax makes it, the operand of the softmax.
+
+    Keras networks end with probabilities. Cross entropy takes a softmax itself: of probabilities, it hardly tells them apart.
+    """
+    value = graph.outputs[0].value
+    return value.owner.operands[0] if isinstance(value.owner, top.Softmax) else value
 
 
 def _with_batch_statistics(step: TorchStep) -> TorchStep:

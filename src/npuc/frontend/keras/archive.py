@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,7 +24,9 @@ from npuc.frontend.support import bounded_json
 
 _CONFIG = 64 << 20
 _RATIO = 200
-_MEMBERS = 1 << 10
+MEMBERS = 1 << 10
+WEIGHTS = "model.weights.h5"
+"""The member of a `.keras` file that has the variables."""
 _DEPTH = 200
 
 
@@ -41,9 +45,7 @@ def open_archive(path: Path | str, weights: Path | None = None) -> Archive:
     """Open a `.keras` or `.h5` file; `weights` is a file of weights by itself (`.weights.h5` or `.h5`)."""
     path = existing_file(path)
     try:
-        with open(path, "rb") as handle:
-            head = handle.read(4)
-        archive = _zipped(path) if head == b"PK\x03\x04" else _hdf5(path)
+        archive = _zipped(path) if is_zipped(path) else _hdf5(path)
         if weights is not None:
             folder = Folder(open_hdf5(existing_file(weights), str(weights)), str(weights))
             archive = Archive(path, archive.config, archive.version, _weights(folder))
@@ -53,6 +55,31 @@ def open_archive(path: Path | str, weights: Path | None = None) -> Archive:
         raise
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         raise damaged(str(path), error) from error
+
+
+def is_zipped(path: Path) -> bool:
+    """True for a `.keras` file, False for an `.h5` file."""
+    with open(path, "rb") as handle:
+        return handle.read(4) == b"PK\x03\x04"
+
+
+def weight_bytes(path: Path) -> bytes:
+    """The HDF5 file that has the variables: a member of a `.keras` file, or an `.h5` file itself."""
+    if not is_zipped(path):
+        return path.read_bytes()
+    with _damage_told(path), open_zip(path, MEMBERS) as archive:
+        return _member(archive, WEIGHTS, path, None)
+
+
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    """What the library raises at a damaged archive, told in words."""
+    try:
+        yield
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, zlib.error) as error:
+        raise FileFormatError(f"is a damaged zip archive: {error}", where=str(path), fix=AGAIN_FIX) from error
+    except RuntimeError as error:  # an encrypted member
+        raise FileFormatError(f"cannot be unpacked: {error}", where=str(path)) from error
 
 
 def _weights(folder: Folder) -> KerasWeights:
@@ -77,24 +104,18 @@ def _hdf5(path: Path) -> Archive:
 
 
 def _zipped(path: Path) -> Archive:
-    try:
-        with open_zip(path, _MEMBERS) as archive:
-            _check_names(archive, path)
-            config = _json(_member(archive, "config.json", path, _CONFIG).decode("utf-8", "replace"), path)
-            try:
-                metadata = bounded_json(_member(archive, "metadata.json", path, _CONFIG), "metadata.json")
-            except FileFormatError:
-                metadata = {}
-            names = archive.namelist()
-            if "model.weights.h5" not in names:
-                raise FileFormatError(
-                    "has no model.weights.h5 in it", where=str(path), fix="Save the model again as .keras"
-                )
-            data = _member(archive, "model.weights.h5", path, None)
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, zlib.error) as error:
-        raise FileFormatError(f"is a damaged zip archive: {error}", where=str(path), fix=AGAIN_FIX) from error
-    except RuntimeError as error:  # an encrypted member
-        raise FileFormatError(f"cannot be unpacked: {error}", where=str(path)) from error
+    with _damage_told(path), open_zip(path, MEMBERS) as archive:
+        _check_names(archive, path)
+        config = _json(_member(archive, "config.json", path, _CONFIG).decode("utf-8", "replace"), path)
+        try:
+            metadata = bounded_json(_member(archive, "metadata.json", path, _CONFIG), "metadata.json")
+        except FileFormatError:
+            metadata = {}
+        if WEIGHTS not in archive.namelist():
+            raise FileFormatError(
+                f"has no {WEIGHTS} in it", where=str(path), fix="Save the model again as .keras"
+            )
+        data = _member(archive, WEIGHTS, path, None)
     folder = Folder(open_hdf5(io.BytesIO(data), str(path)), str(path))
     return Archive(path, config, _version(str(metadata.get("keras_version", ""))), _weights(folder))
 

@@ -7,7 +7,7 @@ with npuc's own quantizer from the parameters as they are, and `exact` computes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.layers import IntegerLayer
 from npuc.quant.parameters import output_limits, range_of
 from npuc.quant.scheme import Scheme
-from npuc.train.network import TrainableNetwork
+from npuc.train.network import TrainableNetwork, before_softmax
 from npuc.train.qat.exact import ExactNetwork
 from npuc.train.qat.options import QatOptions
 from npuc.train.qat.quantizers import LearnedScale, fake_quantize, rounded
@@ -119,10 +119,17 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *inputs: Any) -> Any:
         """The output, or a tuple of the outputs in order: fake-quantized in training mode, the deployed integers in eval mode."""
-        return self._trained(inputs) if self.training else self._deployed(inputs)
+        if not self.training:
+            return self._deployed(inputs)
+        outputs = self._trained(inputs, [port.value for port in self.plan.source.outputs])
+        return outputs[0] if len(outputs) == 1 else outputs
 
-    def _trained(self, inputs: tuple[Any, ...]) -> Any:
-        body, ports = self.network.body, [port.value for port in self.plan.source.outputs]
+    def logits(self, *inputs: Any) -> Any:
+        """What a loss is computed of: the first output, fake-quantized, without the softmax that it may end with."""
+        return self._trained(inputs, [before_softmax(self.plan.source)])[0]
+
+    def _trained(self, inputs: tuple[Any, ...], ports: Sequence[Value]) -> tuple[Any, ...]:
+        body = self.network.body
         scales = [scale() for scale in self.activation_scales]
 
         def after(value: Value, tensor: Any) -> Any:
@@ -132,8 +139,7 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
             port.value: after(port.value, x) for port, x in zip(self.plan.source.inputs, inputs, strict=True)
         }
         known = body.run(body.steps, values, ports, weights=self._weights(scales), after=after)
-        outputs = tuple(known[value] for value in ports)
-        return outputs[0] if len(outputs) == 1 else outputs
+        return tuple(known[value] for value in ports)
 
     def _quantized(self, value: Value, tensor: Any, scales: list[Any]) -> Any:
         index, kind = self._scale_of.get(value), self.plan.fixed.get(value)

@@ -30,7 +30,7 @@ from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import Scheme
 from npuc.target import Target, load_target
 from npuc.train.data import TrainingData
-from npuc.train.network import TrainableNetwork
+from npuc.train.network import TrainableNetwork, with_own_vectors
 from npuc.train.qat.module import QatModule, QatPlan, RangedTensor
 from npuc.train.qat.operands import with_short_operands
 from npuc.train.qat.options import QatOptions
@@ -63,14 +63,7 @@ def prepare(
         integers = qat.export()
     """
     samples = TrainingData.of(data)
-    machine = load_target(target) if isinstance(target, str) else target
-    chosen = QuantizationConfig.load(config) if isinstance(config, Path | str) else config
-    graph = _network(model, samples)
-    if machine is not None:
-        graph = rewritten_for(graph, machine, "float")
-    graph, _ = with_activation_forms(graph, chosen, machine)
-    scheme_of = schemes_of(graph, chosen, machine).changed(_with_least_error)
-    graph, scheme_of = with_short_operands(graph, scheme_of)
+    graph, scheme_of = trained_form(_network(model, samples), target, config)
     plan = _calibrated_plan(graph, scheme_of, samples, method, options or QatOptions(), threads)
     return QatModule(plan, options or QatOptions())
 
@@ -117,6 +110,20 @@ def _calibrate_once(method: str | None, module: QatModule, inputs: tuple[Any, ..
     if module.awaits_data:
         arrays = [x.detach().cpu().numpy() for x in inputs]
         calibrate(module, TrainingData(tuple(arrays)), method)
+
+
+def trained_form(
+    graph: Graph,
+    target: Target | str | None = "edge-4t",
+    config: QuantizationConfig | Path | str | None = None,
+) -> tuple[Graph, LayerSchemes]:
+    """The float network that is trained: a network in canonical form as the machine and the configuration want it."""
+    machine = load_target(target) if isinstance(target, str) else target
+    chosen = QuantizationConfig.load(config) if isinstance(config, Path | str) else config
+    if machine is not None:
+        graph = rewritten_for(graph, machine, "float")
+    graph, _ = with_activation_forms(with_own_vectors(graph), chosen, machine)
+    return with_short_operands(graph, schemes_of(graph, chosen, machine).changed(_with_least_error))
 
 
 def _network(model: Any, samples: TrainingData) -> Graph:
