@@ -170,7 +170,8 @@ def _first(outputs: Any) -> Any:
 
 def _logits(module: Any, batch: Sequence[Any]) -> Any:
     """The output that a loss is computed of: a network of npuc may have a softmax behind it."""
-    return module.logits(*batch) if hasattr(module, "logits") else _first(module(*batch))
+    ends = getattr(module, "ends_with_softmax", False)
+    return module.logits(*batch) if ends else _first(module(*batch))
 
 
 class _Run:

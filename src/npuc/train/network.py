@@ -51,6 +51,11 @@ class TrainableNetwork(torch.nn.Module):  # type: ignore[misc]
         size = (shape_of(self.graph.inputs[0].value) or (1,))[0]
         return size if size > 1 else None
 
+    @property
+    def ends_with_softmax(self) -> bool:
+        """Whether the first output has a softmax behind its logits."""
+        return before_softmax(self.graph) is not self.graph.outputs[0].value
+
     def freeze_batch_norms(self) -> None:
         """From now on batch norms use their running statistics in training mode, too."""
         self.batch_norms_frozen = True

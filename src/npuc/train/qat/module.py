@@ -115,6 +115,11 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
         """The only number of samples that it takes at once, if the network was imported for more than one."""
         return self.network.batch_size
 
+    @property
+    def ends_with_softmax(self) -> bool:
+        """Whether the first output has a softmax behind its logits."""
+        return self.network.ends_with_softmax
+
     # Training mode
 
     def forward(self, *inputs: Any) -> Any:
