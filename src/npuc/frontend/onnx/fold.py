@@ -208,6 +208,22 @@ def _reshape(node: OnnxNode, inputs: list[Array]) -> Array | None:
     return reshaped
 
 
+def _clip_integers(inputs: list[Array | None]) -> Array | None:
+    """Integers of weights, which may be many, clipped to fewer bits (Brevitas' QCDQ)."""
+    if len(inputs) != 3 or any(array is None or array.dtype != np.int8 for array in inputs):
+        return None
+    x, low, high = (array for array in inputs if array is not None)
+    return np.clip(x, low.reshape(()), high.reshape(())) if low.size == high.size == 1 else None
+
+
+def clips_to_four_bits(node: OnnxNode, inputs: list[Array | None]) -> bool:
+    """Whether a node on constants leaves integers of 4 bits of a tensor of 8."""
+    if node.op_type != "Clip" or _clip_integers(inputs) is None:
+        return False
+    x, low, high = (array for array in inputs if array is not None)
+    return x.ndim > 1 and int(low.reshape(())) >= -8 and int(high.reshape(())) <= 7
+
+
 _FOLDERS: dict[str, Callable[[OnnxNode, list[Array]], Array | None]] = {
     "Identity": lambda node, inputs: inputs[0],
     "Gather": lambda node, inputs: np.take(inputs[0], inputs[1], axis=node.int("axis", 0)),
@@ -243,6 +259,8 @@ def foldable(node: OnnxNode) -> bool:
 
 def fold(node: OnnxNode, inputs: list[Array | None]) -> list[Array] | None:
     """The results of a node on constants (None is an input left out), or None if it cannot be evaluated here."""
+    if node.op_type == "Clip" and (clipped := _clip_integers(inputs)) is not None:
+        return [clipped]
     if sum(array.size for array in inputs if array is not None) > LIMIT:
         return None
     folder = _FOLDERS.get(node.op_type)

@@ -29,7 +29,7 @@ from npuc.errors import (
 )
 from npuc.frontend.onnx.control import CONTROL
 from npuc.frontend.onnx.escape import emit_onnx, schema_of, to_type, type_proto
-from npuc.frontend.onnx.fold import MAX_OPSET, fold, foldable
+from npuc.frontend.onnx.fold import MAX_OPSET, clips_to_four_bits, fold, foldable
 from npuc.frontend.onnx.functions import bound_nodes, function_body, inline_functions
 from npuc.frontend.onnx.node import NoTopForm, OnnxNode
 from npuc.frontend.onnx.reader import OnnxSource, element_type, read, shape_flag
@@ -368,6 +368,8 @@ class _OnnxImporter:
         results = fold(node, arrays)
         if results is None:
             return False
+        if clips_to_four_bits(node, arrays):
+            scope.short.add(node.outputs[0])
         for name, array in zip(node.outputs, results, strict=False):
             if name:
                 scope.define(name, Weight.of(array))

@@ -36,6 +36,8 @@ class OnnxScope(Builder):
         self.opsets = opsets
         self.parent = parent
         self.meanings: dict[str, Meaning] = {}
+        self.short: set[str] = set()
+        """Constants of 8 bits that the file clips to 4: weights that are stored as such."""
 
     def child(self, prefix: str) -> OnnxScope:
         """A scope for a subgraph; its result names start with `prefix`."""

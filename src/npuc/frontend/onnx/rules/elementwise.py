@@ -10,6 +10,7 @@ from npuc.errors import InvalidModelError
 from npuc.frontend.onnx.node import NoTopForm
 from npuc.frontend.onnx.reader import element_type
 from npuc.frontend.onnx.registry import Outcome, rule
+from npuc.frontend.onnx.rules.indexing import quantized_in
 from npuc.frontend.onnx.scope import NodeContext
 from npuc.ir import Value, dtype_of, shape_of, top
 from npuc.ir.definition import ShapeError, TopOp, normal_axis
@@ -164,9 +165,9 @@ def prelu(ctx: NodeContext) -> Outcome:
 
 @rule("Clip")
 def clip(ctx: NodeContext) -> Outcome:
-    """Bounds as attributes (before opset 11) or inputs."""
+    """Bounds as attributes (before opset 11) or inputs; integers only right behind QuantizeLinear."""
     if not ctx.dtype(0).is_float:
-        raise NoTopForm("it clips integers")
+        return _fewer_steps(ctx)
     bounds = []
     for index, name, default in ((1, "min", -np.inf), (2, "max", np.inf)):
         if ctx.opset < 11:
@@ -174,6 +175,28 @@ def clip(ctx: NodeContext) -> Outcome:
         else:
             bounds.append(float(ctx.known(index, name).reshape(())) if ctx.has(index) else default)
     return ctx.emit(top.Clip, ctx.operand(0), min=float(bounds[0]), max=float(bounds[1])).y
+
+
+def _fewer_steps(ctx: NodeContext) -> Outcome:
+    """Quantized values of fewer bits than their type has (Brevitas' QCDQ): real values are clipped instead.
+
+    clip(quantize(x), low, high) = quantize(clip(x, (low - zero_point) * scale, (high - zero_point) * scale))
+    """
+    quantized = ctx.operand(0).owner
+    if not isinstance(quantized, top.Quantize):
+        raise NoTopForm("it clips integers that no QuantizeLinear makes")
+    scale, zero = ctx.scope.graph.constant(quantized.scale), ctx.scope.graph.constant(quantized.zero_point)
+    if scale is None or scale.size != 1 or (zero is None and quantized.zero_point is not None):
+        raise NoTopForm("it clips integers that are not quantized per tensor")
+    middle = 0.0 if zero is None else float(zero.reshape(()))
+    low, high = (
+        (float(ctx.known(index, name).reshape(())) - middle) * float(scale.reshape(()))
+        if ctx.has(index)
+        else end
+        for index, name, end in ((1, "min", -np.inf), (2, "max", np.inf))
+    )
+    steps = (quantized.scale, quantized.zero_point)
+    return quantized_in(ctx, quantized.x, steps, quantized.to, (low, high))
 
 
 @rule("Gelu")
