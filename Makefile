@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h native/ort/*.c native/ort/*.h)
 
-.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-tpumlir test-tpumlir bench-qdq test-frameworks test-browser studio test-studio sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule docs clean
+.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir bench-qdq test-frameworks test-browser studio test-studio sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -80,6 +80,17 @@ $(OPENVINO)/stamp:
 	@echo "installing OpenVINO in $(OPENVINO)"
 	@$(PYTHON) -m venv $(OPENVINO)
 	@$(OPENVINO)/bin/python -m pip install -qq --disable-pip-version-check "openvino>=2024.0"
+	@touch $@
+
+# Brevitas and torchao train beside npuc: PYTHONPATH=build/peers/qat .venv/bin/python benchmarks/bench_qat.py train --tool brevitas
+QATPEERS := build/peers/qat
+
+peers-qat: $(QATPEERS)/stamp
+
+$(QATPEERS)/stamp: $(STAMPS)/test
+	@echo "installing Brevitas and torchao in $(QATPEERS)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --target $(QATPEERS) \
+		brevitas==0.13.4 dependencies==2.0.1 unfoldNd torchao==0.18.0 onnxscript onnx-ir onnxoptimizer
 	@touch $@
 
 # TPU-MLIR itself, for round trips; its wheel is for Python 3.10 only. The C library that it bundles breaks on newer systems.

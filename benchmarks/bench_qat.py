@@ -1,11 +1,13 @@
 """Quantization-aware training of ResNet-20 (and a ViT) on CIFAR-10, in the integers that are deployed.
 
     python benchmarks/bench_qat.py train  --cell w4a4 --seed 0 --device cuda    # one cell: a network, a file of results
-    python benchmarks/bench_qat.py measure                                      # val, once, in graph mode; the table
+    python benchmarks/bench_qat.py train  --cell w4a4 --seed 0 --tool brevitas  # the same cell by a peer (`make peers-qat`)
+    python benchmarks/bench_qat.py measure                                      # val, once, deployed integers; the table
 
 Cells are float (fine-tuned for the same epochs with the same loss), w4a4, w4a8, pow2 (W8A8 with shifts alone), w2a4 and vit_w4a8.
 Everything is chosen on the last 3,000 of the 30,000 training images; `measure` looks at the 1,000 validation images. Differences
-are paired: the same images, the standard error of the mean difference.
+are paired: the same images, the standard error of the mean difference. Peers (`qat_peers`) have the same float network, data,
+loss and epochs; their deployed integers are measured as well.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ CONFIGS: dict[str, dict[str, Any] | None] = {
     "w2a4": {**A4, "scheme": {"weight": "i2", "activation": "i4", "narrow_weights": False}},
     "vit_w4a8": {"scheme": {"weight": "i4"}, "layers": {FIRST: {"weight": "i8"}, LAST: {"weight": "i8"}}},
     "vit_float": None,
+    "w8a8": {"scheme": {}},
 }
 
 
@@ -78,6 +81,30 @@ def module_of(cell: str, data: Any, changes: dict[str, Any] | None = None) -> tu
     return prepare(graph, data, target=None, config=config), teacher
 
 
+def peer_of(tool: str, cell: str, data: Any) -> tuple[Any, Any]:
+    """A peer's module to train, and the float network that it starts from."""
+    import qat_peers
+
+    from npuc.flow import network_to_quantize
+    from npuc.train.network import TrainableNetwork
+
+    graph = network_to_quantize(model_path(cell))
+    return qat_peers.NETWORKS[tool](cell, graph, data), TrainableNetwork(graph).requires_grad_(False)
+
+
+def peer_groups(module: Any, weight_decay: float, scale_rate: float) -> list[dict[str, Any]]:
+    """Parameter groups of a peer: weights decay; biases and scales do not."""
+    named = {
+        kind: [p for name, p in module.named_parameters() if name.endswith(kind)]
+        for kind in (".weight", ".bias", ".value")
+    }
+    return [
+        {"params": named[".weight"], "weight_decay": weight_decay},
+        {"params": named[".bias"], "weight_decay": 0.0},
+        {"params": named[".value"], "weight_decay": 0.0, "lr_factor": scale_rate},
+    ]
+
+
 def train(arguments: argparse.Namespace) -> None:
     """One cell."""
     import torch
@@ -91,8 +118,13 @@ def train(arguments: argparse.Namespace) -> None:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = arguments.tf32
         torch.backends.cudnn.benchmark = True
     data, held = training_data(Path(arguments.data), arguments.count)
+    held = held[: arguments.held]
     changes = json.loads(arguments.changes) if arguments.changes else None
-    module, teacher = module_of(arguments.cell, data, changes)
+    peer = arguments.tool if arguments.tool != "npuc" else ""
+    if peer:
+        module, teacher = peer_of(peer, arguments.cell, data)
+    else:
+        module, teacher = module_of(arguments.cell, data, changes)
     options = TrainingOptions(
         epochs=arguments.epochs,
         batch=arguments.batch,
@@ -106,15 +138,18 @@ def train(arguments: argparse.Namespace) -> None:
         clip=arguments.clip,
         seed=arguments.seed,
         device=arguments.device,
+        cuda_graph=arguments.cuda_graph,
     )
-    groups = (
-        module.parameter_groups(options.weight_decay)
-        if arguments.cell.split("_")[-1] != "float"
-        else decayed(module, options.weight_decay)
-    )
+    if peer:
+        groups = peer_groups(module, options.weight_decay, arguments.scale_rate)
+    elif arguments.cell.split("_")[-1] == "float":
+        groups = decayed(module, options.weight_decay)
+    else:
+        groups = module.parameter_groups(options.weight_decay)
     out = Path(arguments.out)
     out.mkdir(parents=True, exist_ok=True)
-    name = f"{arguments.cell}_{arguments.seed}{arguments.tag}"
+    cell = f"{peer}_{arguments.cell}" if peer else arguments.cell
+    name = f"{cell}_{arguments.seed}{arguments.tag}"
     module.to(arguments.device)
     start = time.perf_counter()
     begin = accuracy(module, held, arguments.device)
@@ -125,8 +160,8 @@ def train(arguments: argparse.Namespace) -> None:
     )  # fmt: skip
     end = accuracy(module, held, arguments.device)
     record = {
-        "cell": arguments.cell, "seed": arguments.seed, "tag": arguments.tag, "held_before": begin, "held": end,
-        "changes": changes, "options": options.model_dump(), "seconds": time.perf_counter() - start,
+        "cell": cell, "seed": arguments.seed, "tag": arguments.tag, "held_before": begin, "held": end,
+        "tool": arguments.tool, "changes": changes, "options": options.model_dump(), "seconds": time.perf_counter() - start,
         "losses": [epoch.loss for epoch in result.history],
     }  # fmt: skip
     save_checkpoint(out / f"{name}.safetensors", Checkpoint(record, {"module": module.state_dict()}))
@@ -151,10 +186,18 @@ def measure(arguments: argparse.Namespace) -> None:
         if done.exists() or path.name.endswith(".run.safetensors"):
             continue
         saved = load_checkpoint(path)
-        module, _ = module_of(saved.state["cell"], data, saved.state.get("changes"))
+        tool = saved.state.get("tool", "npuc")
+        if tool == "npuc":
+            module, _ = module_of(saved.state["cell"], data, saved.state.get("changes"))
+        else:
+            module, _ = peer_of(tool, saved.state["cell"].removeprefix(f"{tool}_"), data)
         module.load_state_dict(saved.tensors["module"])
         module.eval()
-        if saved.state["cell"].endswith("float"):
+        if tool != "npuc":
+            import qat_peers
+
+            best = qat_peers.deployed(tool, module, x, path.with_suffix("")).argmax(1)
+        elif saved.state["cell"].endswith("float"):
             best = predictions(module, TrainingData((x,))).argmax(1).numpy()
         else:
             graph = module.export()
@@ -198,6 +241,7 @@ def main() -> None:
     )
     parser.add_argument("what", choices=["train", "measure", "table"])
     parser.add_argument("--cell", choices=list(CONFIGS), default="w4a4")
+    parser.add_argument("--tool", choices=["npuc", "brevitas", "torchao"], default="npuc")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tag", default="")
     parser.add_argument("--device", default="cpu")
@@ -207,14 +251,22 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--count", type=int)
+    parser.add_argument("--held", type=int, default=3000, help="held images that are measured")
     parser.add_argument("--optimizer", default="sgd")
     parser.add_argument("--rate", type=float, default=0.01)
+    parser.add_argument(
+        "--scale-rate",
+        type=float,
+        default=1.0,
+        help="of a peer: the rate of its scales, relative to that of weights",
+    )
     parser.add_argument("--weight-decay", type=float, default=1e-4)
     parser.add_argument("--loss", default="both")
     parser.add_argument("--temperature", type=float, default=2.0)
     parser.add_argument("--ema", type=float, default=0.0)
     parser.add_argument("--clip", type=float, default=1.0)
     parser.add_argument("--tf32", action="store_true")
+    parser.add_argument("--cuda-graph", action="store_true", help="replay steps as a CUDA graph")
     parser.add_argument("--changes", help="JSON: fields of the cell's configuration that differ")
     parser.add_argument(
         "--resume", action="store_true", help="write a checkpoint after each epoch, and go on from it"

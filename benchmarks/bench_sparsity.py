@@ -55,7 +55,8 @@ def train_cell(arguments: argparse.Namespace) -> None:
     train, held = training_data(Path(arguments.data), arguments.count)
     options = TrainingOptions(
         epochs=arguments.epochs, batch=arguments.batch, rate=arguments.rate, clip=arguments.clip, loss=arguments.loss,
-        augment=True, seed=arguments.seed, device=arguments.device,
+        temperature=arguments.temperature, augment=True, seed=arguments.seed, device=arguments.device,
+        cuda_graph=arguments.cuda_graph,
     )  # fmt: skip
     graph = network_to_quantize(resnet20())
     checkpoint = out / f"{name}.checkpoint"
@@ -184,6 +185,8 @@ def main() -> None:
     training.add_argument("--rate", type=float, default=0.01)
     training.add_argument("--clip", type=float, default=1.0)
     training.add_argument("--loss", default="both")
+    training.add_argument("--temperature", type=float, default=2.0)
+    training.add_argument("--cuda-graph", action="store_true", help="replay steps as a CUDA graph")
     training.add_argument("--count", type=int, help="training images, if not all")
     training.add_argument("--device", default="cpu")
     training.add_argument("--threads", type=int, default=2)

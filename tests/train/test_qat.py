@@ -165,6 +165,46 @@ def test_eval_mode_is_graph_mode_and_the_program_for_more_networks(seed: int) ->
     trained_equals(seed, *CASES[seed % len(CASES)])
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize(("arithmetic", "width"), CASES)
+def test_eval_mode_on_cuda_is_graph_mode(arithmetic: str, width: str) -> None:
+    data = samples()
+    x = data.inputs[0][:5]
+    graph = drawn(CASES.index((arithmetic, width)))
+    states = []
+    for cuda_graph in (False, True):
+        qat = npuc.train.prepare(graph, data, target=None, config=config(arithmetic, width))
+        for epochs in (0, 4):
+            options = TrainingOptions(
+                epochs=epochs, batch=16, rate=0.01, clip=1.0, device="cuda", cuda_graph=cuda_graph
+            )
+            npuc.train.fit(qat, data, None, options, parameters=qat.parameter_groups())
+            engine = IntegerEngine(qat.export())
+            expected = [engine.run({"x": row[None]})[engine.graph.outputs[0].name] for row in x]
+            result = qat.eval()(torch.from_numpy(x).cuda()).cpu().numpy()
+            np.testing.assert_array_equal(result, np.concatenate(expected))
+        states.append([p.detach().clone() for p in qat.parameters()])
+    for plain, recorded in zip(*states, strict=True):
+        torch.testing.assert_close(plain, recorded, rtol=1e-3, atol=1e-4)
+
+
+def test_rows_of_samples_that_are_normalized_are_computed_together() -> None:
+    """Tokens of all samples are the rows of one matrix there."""
+
+    def layers(b: Builder, x: Any) -> Any:
+        random = np.random.default_rng(0)
+        y = b(top.LayerNorm, x, np.ones(8, "f4"), np.zeros(8, "f4"), axis=-1, epsilon=1e-5, name="norm")
+        return b(top.MatMul, y, random.normal(0, 0.5, (8, 4)).astype("f4"), np.zeros(4, "f4"), name="y")
+
+    x = np.random.default_rng(1).normal(0, 1, (16, 5, 8)).astype("f4")
+    qat = npuc.train.prepare(build({"x": (1, 5, 8)}, layers), x, target=None)
+    graph = qat.export()
+    engine = IntegerEngine(graph)
+    expected = np.concatenate([engine.run({"x": row[None]})["y"] for row in x])
+    np.testing.assert_array_equal(qat.eval()(torch.from_numpy(x)).numpy(), expected)
+    assert qat._together
+
+
 class Residual(torch.nn.Module):
     """A torch module with a batch norm and a residual."""
 

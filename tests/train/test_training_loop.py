@@ -94,6 +94,22 @@ def test_distillation_needs_no_labels() -> None:
     assert accuracy(student, samples(60, 1)) > 0.9
     scores = [epoch.score for epoch in result.history]
     assert all(score is not None and score < 0 for score in scores) and result.best == max(scores)
+    assert "validation loss" in result.history[-1].line and "-0.0" not in result.history[-1].line
+
+
+def test_samples_of_another_shape_are_refused() -> None:
+    data = samples()
+    images = data.inputs[0]
+    module = TrainableNetwork(network())
+    for wrong in (images[:, :1], images[:, 0]):
+        with pytest.raises(
+            UsageError, match=r"takes samples of the shape \[.*\], and those of the data have"
+        ):
+            fit(module, (wrong, data.labels), None, FAST)
+        with pytest.raises(UsageError, match="takes samples of the shape"):
+            fit(module, data, (wrong, data.labels), FAST)
+    with pytest.raises(UsageError, match="the network has 1 input, and the data has 2"):
+        fit(module, ((images, images), data.labels), None, FAST)
 
 
 def test_a_run_that_was_killed_ends_with_the_numbers_of_one_that_was_not(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from npuc.activity import activity
 from npuc.errors import EngineError, TrainingError, UsageError
 from npuc.train.augmentation import augmented, padded
+from npuc.train.capture import CapturedGradients
 from npuc.train.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -32,6 +33,7 @@ from npuc.train.checkpoint import (
 )
 from npuc.train.data import TrainingData
 from npuc.train.options import TrainingOptions
+from npuc.words import counted
 
 _MEASURED = 500
 """Samples at a time when a module is measured."""
@@ -60,10 +62,17 @@ class Epoch:
 
         >>> Epoch(3, 10, 0.25, 0.915, 0.01, 4.2).line
         'epoch  3/10  loss 0.2500  validation 0.9150  rate 0.01  4.2 s'
+        >>> Epoch(3, 10, 0.25, -0.0000123, 0.01, 4.2).line
+        'epoch  3/10  loss 0.2500  validation loss 1.23e-05  rate 0.01  4.2 s'
         """
-        score = "" if self.score is None else f"  validation {self.score:.4f}"
+        score = "" if self.score is None else f"  validation {_words(self.score)}"
         place = f"{self.epoch:{len(str(self.epochs))}d}/{self.epochs}"
         return f"epoch {place}  loss {self.loss:.4f}{score}  rate {self.rate:.3g}  {self.seconds:.1f} s"
+
+
+def _words(score: float) -> str:
+    """A share of right classes, or a loss, which is below zero as a score."""
+    return f"loss {-score:.3g}" if math.copysign(1, score) < 0 else f"{score:.4f}"
 
 
 @dataclass(frozen=True)
@@ -161,6 +170,23 @@ def decayed(module: Any, weight_decay: float) -> list[dict[str, Any]]:
     ]
 
 
+def _require_shapes(shapes: Sequence[Sequence[int]] | None, data: TrainingData) -> None:
+    """Refuse samples that are none for the inputs of a network; `shapes` is None for modules that do not state any."""
+    if shapes is None:
+        return
+    if len(shapes) != len(data.inputs):
+        raise UsageError(
+            f"the network has {counted(len(shapes), 'input')}, and the data has {len(data.inputs)}",
+            fix="Give one array for each input, in order",
+        )
+    for stated, array in zip(shapes, data.inputs, strict=True):
+        if tuple(stated[1:]) != array.shape[1:]:
+            raise UsageError(
+                f"the network takes samples of the shape {list(stated[1:])}, and those of the data have {list(array.shape[1:])}",
+                fix="Give samples along the first axis, each of the shape that the network was imported for",
+            )
+
+
 def _first(outputs: Any) -> Any:
     """The output that is trained: the only one, or the first."""
     if isinstance(outputs, dict):
@@ -227,9 +253,15 @@ class _Run:
         self.inputs = [torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in inputs]
         labels = data.labels
         self.labels = None if labels is None else torch.from_numpy(labels).to(self.device)
+        self.gradients: Callable[[Sequence[Any], Any], Any] = self._gradients
+        if options.cuda_graph and self.device.type == "cuda":
+            self.gradients = CapturedGradients(self._backward, self._clear)
 
     def _check(self) -> None:
         options = self.options
+        for data in (self.data, self.validation):
+            if data is not None:
+                _require_shapes(getattr(self.module, "input_shapes", None), data)
         if options.loss != "distillation" and self.data.labels is None:
             raise UsageError(
                 f"the loss '{options.loss}' needs the class of each sample, and the data has none",
@@ -295,32 +327,42 @@ class _Run:
         batch = [x[index] for x in self.inputs]
         if options.augment:
             batch[0] = augmented(batch[0], options.crop, generator)
-        outputs = _logits(self.module, batch)
-        loss = self._loss(outputs, index, batch)
-        if not loss.requires_grad:
-            raise TrainingError(
-                "the output of the module has no gradient: it does not depend on its parameters, or detaches from them",
-                fix="Remove torch.no_grad(), detach() and in-place integers from its forward",
-            )
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        loss = self.gradients(batch, None if self.labels is None else self.labels[index])
         if options.clip:
             torch.nn.utils.clip_grad_norm_(
                 [p for group in self.optimizer.param_groups for p in group["params"]], options.clip
             )
         self.optimizer.step()
         self._follow()
+        return loss
+
+    def _clear(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _gradients(self, batch: Sequence[Any], labels: Any) -> Any:
+        """The gradients of a step, and its loss."""
+        self._clear()
+        return self._backward(batch, labels)
+
+    def _backward(self, batch: Sequence[Any], labels: Any) -> Any:
+        outputs = _logits(self.module, batch)
+        loss = self._loss(outputs, labels, batch)
+        if not loss.requires_grad:
+            raise TrainingError(
+                "the output of the module has no gradient: it does not depend on its parameters, or detaches from them",
+                fix="Remove torch.no_grad(), detach() and in-place integers from its forward",
+            )
+        loss.backward()
         return loss.detach()
 
-    def _loss(self, outputs: Any, index: Any, batch: Sequence[Any]) -> Any:
+    def _loss(self, outputs: Any, labels: Any, batch: Sequence[Any]) -> Any:
         options = self.options
         parts = []
         if options.loss != "distillation":
-            assert self.labels is not None
             if not self.labels_checked:
                 self.data.require_classes(outputs.flatten(1).shape[1])
                 self.labels_checked = True
-            parts.append(F.cross_entropy(outputs.flatten(1), self.labels[index]))
+            parts.append(F.cross_entropy(outputs.flatten(1), labels))
         if options.loss != "labels":
             with torch.no_grad():
                 goal = _logits(self.teacher, batch)
@@ -409,7 +451,7 @@ class _Run:
 
     def _identity(self) -> dict[str, Any]:
         """The options that have to be the same when a run goes on."""
-        chosen = self.options.model_dump(exclude={"device", "patience", "keep"})
+        chosen = self.options.model_dump(exclude={"device", "cuda_graph", "patience", "keep"})
         return {**chosen, "samples": len(self.data), **self.settings}
 
     def _resume(self) -> int:

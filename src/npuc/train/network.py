@@ -56,6 +56,11 @@ class TrainableNetwork(torch.nn.Module):  # type: ignore[misc]
         """Whether the first output has a softmax behind its logits."""
         return before_softmax(self.graph) is not self.graph.outputs[0].value
 
+    @property
+    def input_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of its inputs, in order; the first axis has the samples."""
+        return tuple(tuple(shape_of(port.value)) for port in self.graph.inputs)
+
     def freeze_batch_norms(self) -> None:
         """From now on batch norms use their running statistics in training mode, too."""
         self.batch_norms_frozen = True

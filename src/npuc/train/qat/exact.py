@@ -23,8 +23,8 @@ class _BatchAlgebra(TorchAlgebra):
     """Shapes that are stated for one sample hold for each sample of a batch."""
 
     def reshape(self, x: Any, shape: Sequence[int]) -> Any:
-        """Another shape, with the samples along the first axis."""
-        if x.numel() != prod(shape) and shape and shape[0] == 1:
+        """Another shape, with the samples along the first axis, or as parts of it where samples are rows of a matrix."""
+        if x.numel() != prod(shape) and shape:
             shape = (-1, *shape[1:])
         return x.reshape(tuple(shape))
 

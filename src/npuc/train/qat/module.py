@@ -120,6 +120,11 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
         """Whether the first output has a softmax behind its logits."""
         return self.network.ends_with_softmax
 
+    @property
+    def input_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of its inputs, in order; the first axis has the samples."""
+        return self.network.input_shapes
+
     # Training mode
 
     def forward(self, *inputs: Any) -> Any:
@@ -156,7 +161,7 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
             place = self.plan.tensors[index]
             return fake_quantize(tensor, scales[index], place.kind.zero_point, *place.limits)
         assert kind is not None
-        scale = torch.as_tensor(kind.scale, dtype=tensor.dtype, device=tensor.device)
+        scale = torch.full((), kind.scale, dtype=tensor.dtype, device=tensor.device)
         return fake_quantize(tensor, scale, kind.zero_point, *kind.dtype.limits)
 
     def _weights(self, activation_scales: list[Any]) -> dict[str, Any]:
