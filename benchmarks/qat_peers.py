@@ -248,6 +248,8 @@ def torchao_network(cell: str, graph: Any, data: Any) -> Any:
     quantizer.set_module_name_qconfig("conv", config(8, 8))
     quantizer.set_module_name_qconfig("linear", config(8, 8))
     prepared = prepare_qat_pt2e(exported, quantizer)
+    if not any(isinstance(part, FusedMovingAvgObsFakeQuantize) for part in prepared.modules()):
+        raise RuntimeError(f"torchao quantizes nothing of the network that torch {torch.__version__} exports")
 
     class Switched(OnDevice):
         def train(self, mode: bool = True) -> Any:

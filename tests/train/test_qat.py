@@ -205,6 +205,41 @@ def test_rows_of_samples_that_are_normalized_are_computed_together() -> None:
     assert qat._together
 
 
+def test_learned_rounding_finds_what_the_nearest_integers_lose() -> None:
+    """Weights that all are rounded down, under inputs that are alike: the error of the sum grows with their number."""
+    random = np.random.default_rng(0)
+    weight = random.uniform(0.3, 0.4, (32, 3)).astype("f4")
+    weight[0] = 7  # the largest integer: the scale is about 1
+    graph = build({"x": (1, 32)}, lambda b, x: b(top.MatMul, x, weight, np.zeros(3, "f4"), name="y"))
+    x = (1 + random.normal(0, 0.3, (128, 32))).astype("f4")
+    inputs, goal = torch.from_numpy(x), torch.from_numpy(x @ weight)
+    options = npuc.train.QatOptions(learn_rounding=True)
+    qat = npuc.train.prepare(graph, x, target=None, config=config("single", "w4a8"), options=options)
+
+    def error() -> float:
+        return float((qat.eval()(inputs) - goal).abs().mean())
+
+    nearest = error()
+    optimizer = torch.optim.Adam(qat.roundings.parameters(), lr=0.02)
+    for step in range(100):
+        qat.train()
+        qat.anneal(step / 100)
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(qat(inputs), goal).backward()
+        optimizer.step()
+    assert error() < 0.6 * nearest
+    # Each weight is the integer below or the one above, and some are not the nearest.
+    integer = qat.export()
+    layer = next(op for op in integer.ops if isinstance(op, npu.MatMul))
+    rounded = integer.constant(layer.weight)
+    assert rounded is not None
+    steps = weight / qat.weight_scales[0]().detach().numpy().reshape(1, -1)
+    distance = np.abs(rounded.astype(float).reshape(steps.shape) - steps)
+    assert distance.max() < 1 and 10 < np.sum(distance > 0.5) < 60
+    compare(qat, x[:3], compiled=False)
+    assert not any(p.requires_grad for p in qat.network.body.parameters() if p.dim() > 1)
+
+
 class Residual(torch.nn.Module):
     """A torch module with a batch norm and a residual."""
 

@@ -253,6 +253,7 @@ class _Run:
         self.inputs = [torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in inputs]
         labels = data.labels
         self.labels = None if labels is None else torch.from_numpy(labels).to(self.device)
+        self.anneal: Callable[[float], None] | None = getattr(module, "anneal", None)
         self.gradients: Callable[[Sequence[Any], Any], Any] = self._gradients
         if options.cuda_graph and self.device.type == "cuda":
             self.gradients = CapturedGradients(self._backward, self._clear)
@@ -310,6 +311,8 @@ class _Run:
         with activity(f"epoch {epoch} of {options.epochs}", self.steps) as step:
             for index in range(self.steps):
                 rate = self._set_rate((epoch - 1) * self.steps + index)
+                if self.anneal is not None:
+                    self.anneal(((epoch - 1) * self.steps + index) / (self.steps * options.epochs))
                 chosen = order[index * options.batch : (index + 1) * options.batch]
                 if self.before_step is not None:
                     self.before_step(epoch, index, self.steps)

@@ -7,7 +7,7 @@ with npuc's own quantizer from the parameters as they are, and `exact` computes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from npuc.train.network import TrainableNetwork, before_softmax
 from npuc.train.qat.exact import ExactNetwork
 from npuc.train.qat.options import QatOptions
 from npuc.train.qat.quantizers import LearnedScale, fake_quantize, rounded
+from npuc.train.qat.rounding import LearnedRounding
 from npuc.train.qat.state import plan_state, with_state
 
 
@@ -90,10 +91,11 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
                 layer.weight.size // max(layer.scale.size, 1),
                 layer.highest,
                 power=layer.scheme.weight_scales is Scales.POWER_OF_TWO,
-                learns=options.learn_scales,
+                learns=options.learn_scales and not options.learn_rounding,
             )
             for layer in plan.layers
         )
+        self.roundings = torch.nn.ModuleList(self._roundings() if options.learn_rounding else [])
         self.activation_scales = torch.nn.ModuleList(
             LearnedScale(
                 tensor.kind.scale,
@@ -110,6 +112,16 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
         self.awaits_data = False
         """Whether its ranges come from samples without meaning, and those of the first call are to replace them."""
 
+    def _roundings(self) -> Iterator[LearnedRounding]:
+        """The learned rounding of each layer, whose weights do not learn then."""
+        for layer, scale in zip(self.plan.layers, self.weight_scales, strict=True):
+            weight = self._weight(layer).requires_grad_(False)
+            yield LearnedRounding(weight, scale(), layer.lowest, layer.highest)
+
+    def _weight(self, layer: IntegerLayer) -> Any:
+        """The float weights of a layer."""
+        return self.network.body.weight(self.network.body.refs[layer.float_op.operands[1]])
+
     @property
     def batch_size(self) -> int | None:
         """The only number of samples that it takes at once, if the network was imported for more than one."""
@@ -124,6 +136,11 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
     def input_shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of its inputs, in order; the first axis has the samples."""
         return self.network.input_shapes
+
+    def anneal(self, progress: float) -> None:
+        """Tell how much of the training is done, from 0 to 1: learned rounding sharpens. `fit` calls it before each step."""
+        for rounding in self.roundings:
+            rounding.anneal(progress)
 
     # Training mode
 
@@ -167,15 +184,19 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
     def _weights(self, activation_scales: list[Any]) -> dict[str, Any]:
         """The weights and biases of the layers as the integer network has them."""
         refs, weights = self.network.body.refs, {}
-        for layer, learned in zip(self.plan.layers, self.weight_scales, strict=True):
+        for i, (layer, learned) in enumerate(zip(self.plan.layers, self.weight_scales, strict=True)):
             op = layer.float_op
             scale, ref = learned(), refs[op.operands[1]]
-            weight = self.network.body.weight(ref)
-            if self.options.weight_noise:
+            weight = self._weight(layer)
+            if self.options.weight_noise and not self.roundings:
                 # Some weights see the error of a random rounding instead of that of the nearest (Quant-Noise).
                 noisy = torch.rand_like(weight) < self.options.weight_noise
                 weight = torch.where(noisy, weight + (torch.rand_like(weight) - 0.5) * scale.detach(), weight)
-            weights[ref] = fake_quantize(weight, scale, 0, layer.lowest, layer.highest)
+            weights[ref] = (
+                self.roundings[i](weight, scale)
+                if self.roundings
+                else fake_quantize(weight, scale, 0, layer.lowest, layer.highest)
+            )
             if op.bias is not None:
                 bias = self.network.body.weight(refs[op.bias])
                 index = self._scale_of.get(op.operands[0])
@@ -240,11 +261,13 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
         weights = self.network.weight_store()
         source = Graph(self.plan.source.module, weights)
         learned = {}
-        for layer, scale in zip(self.plan.layers, self.weight_scales, strict=True):
+        for i, (layer, scale) in enumerate(zip(self.plan.layers, self.weight_scales, strict=True)):
             op = layer.float_op
             bias = None if op.bias is None else source.constant(op.bias)
             real = source.constant(op.operands[1])
             assert real is not None
+            if self.roundings:
+                real = _array(self.roundings[i].deployed(self._weight(layer), scale()))
             learned[op] = LearnedLayer(
                 real.astype(np.float64),
                 _array(scale()).reshape(-1),
@@ -278,7 +301,7 @@ class QatModule(torch.nn.Module):  # type: ignore[misc]
         return [p for p in self.parameters() if p.requires_grad and id(p) not in scales]
 
     def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """Groups for an optimizer: weights decay; biases and scales do not."""
+        """Groups for an optimizer: weights decay; biases, scales and learned roundings do not."""
         weights = self.weight_parameters()
         return [
             {"params": [p for p in weights if p.dim() > 1], "weight_decay": weight_decay},

@@ -17,3 +17,6 @@ class QatOptions:
     """The learning rate of scales, relative to that of weights."""
     weight_noise: float = 0.0
     """The share of weights that are rounded at random in each step (Quant-Noise); 0 rounds all to the nearest."""
+    learn_rounding: bool = False
+    """Weights and their scales stay, and what is learned is whether each weight is rounded down or up (AdaRound), beside biases
+    and the scales of activations. It sharpens while the network is trained: `fit` does that, loops of one's own call `anneal`."""
