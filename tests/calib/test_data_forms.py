@@ -15,7 +15,7 @@ from npuc.calib.feeding import Feeder
 from npuc.calib.samples import load_samples
 from npuc.calib.sources import DataOptions, open_data
 from npuc.datasets.data import DataLocation, find_dataset
-from npuc.errors import FileFormatError, UsageError
+from npuc.errors import FileFormatError, NpucError, UsageError
 from npuc.ir import Graph, tensor_type
 
 
@@ -229,3 +229,33 @@ def test_evaluation_takes_labels_from_an_npy_file_or_one_a_line(tmp_path: Path) 
     (folder / "list.csv").write_text("a.png, 3\nb.png, 4\n")
     place = DataLocation(folder / "list.csv")
     assert [entry.truth for entry in find_dataset(place).open(place).entries] == [3, 4]
+
+
+def test_numbers_as_text(tmp_path: Path) -> None:
+    (tmp_path / "a.tensor").write_text("1\n-2.5\n")
+    (tmp_path / "b.txt").write_text("3 4e-1 5\n")
+    (tmp_path / "list.txt").write_text("a.tensor b.txt\n")
+    graph = two_inputs()
+    feeder = Feeder(graph, open_data(graph, tmp_path / "list.txt"), True)
+    (batch,) = feeder.batches()
+    assert batch.inputs["a"].tolist() == [[1.0, -2.5]] and np.allclose(batch.inputs["b"], [[3, 0.4, 5]])
+    (alone,) = load_samples(network(1, 2), [(None, tmp_path / "a.tensor")])
+    assert alone.inputs["x"].tolist() == [[1.0, -2.5]]
+    assert len(read(network(1, 2), tmp_path / "a.tensor")[0]) == 1
+    for content, words in (
+        ("1\n", "has 1 numbers"),
+        ("1\nx\n", "no number"),
+        ("1\n" * 99, "numbers of one sample|99 numbers"),
+    ):
+        (tmp_path / "a.tensor").write_text(content)
+        with pytest.raises(NpucError, match=words):
+            load_samples(network(1, 2), [(None, tmp_path / "a.tensor")])
+
+
+def test_two_files_by_a_blank_are_two_inputs_and_no_label(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones(2, np.float32))
+    np.save(tmp_path / "b.npy", np.zeros(3, np.float32))
+    (tmp_path / "list.txt").write_text("a.npy b.npy\n")
+    graph = two_inputs()
+    (batch,) = Feeder(graph, open_data(graph, tmp_path / "list.txt"), True).batches()
+    assert batch.inputs["a"].shape == (1, 2) and batch.inputs["b"].shape == (1, 3)

@@ -17,7 +17,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.calib.layouts import layout_of, shape_in
-from npuc.calib.raw import RawFile, RawFormat, is_raw
+from npuc.calib.raw import RawFile, RawFormat, TextFile, is_raw, is_text
 from npuc.calib.samples import batch_size, fit_array, read_image
 from npuc.errors import CalibrationDataError, FileFormatError, InputDataError, NpucError, PreprocessError
 from npuc.images.loading import is_gray, is_image
@@ -25,7 +25,7 @@ from npuc.ir import Graph, Port, dtype_of, shape_of
 from npuc.tensors import TensorFile
 from npuc.words import counted
 
-TENSOR_SUFFIXES = (".npy", ".npz")
+TENSOR_SUFFIXES = (".npy", ".npz", ".tensor")
 LABELS = ("labels", "label", "y", "targets", "y_train", "y_test")
 """What the labels in an `.npz` file are called."""
 
@@ -86,11 +86,13 @@ class Reader:
             return [Item(label, partial(self._whole, path, name, keys))]
         return [Item(f"{label}[{row}]", partial(self._row, path, name, keys, row)) for row in range(count)]
 
-    def _open(self, path: Path, name: str | None) -> TensorFile | RawFile:
-        if not is_raw(path):
+    def _open(self, path: Path, name: str | None) -> TensorFile | RawFile | TextFile:
+        if not is_raw(path) and not is_text(path):
             return TensorFile(path)
         port = self._port(path, name)
         shape = shape_of(port.value)
+        if is_text(path):
+            return TextFile(path, shape)
         if self.raw is not None:
             return RawFile(path, self.raw, shape)
         own = RawFormat(np.dtype(dtype_of(port.type).numpy))
@@ -103,7 +105,7 @@ class Reader:
             self.notes.append(note)
         return file
 
-    def _keys(self, file: TensorFile | RawFile, name: str | None) -> dict[str, Port]:
+    def _keys(self, file: TensorFile | RawFile | TextFile, name: str | None) -> dict[str, Port]:
         """Which tensor of a file is for which input."""
         ports = {name: self.ports[name]} if name is not None else self.ports
         by_key = {key: ports[key] for key in file if key in ports}
@@ -125,7 +127,7 @@ class Reader:
         """The inputs that data is for: states may be left out."""
         return {name: port for name, port in ports.items() if name not in self.graph.states}
 
-    def _rows(self, file: TensorFile | RawFile, key: str, port: Port) -> int | None:
+    def _rows(self, file: TensorFile | RawFile | TextFile, key: str, port: Port) -> int | None:
         """How many samples are stacked in a tensor; None if it cannot be split into samples."""
         have = file.header(key).shape
         layout = layout_of(have, shape_of(port.value))

@@ -141,7 +141,7 @@ class _Lines:
         if self._exists(text) or not re.search(r"\s", text):
             return [text]
         head, label = text.rsplit(None, 1)
-        if self._exists(head):
+        if self._exists(head) and (len(self.reader.ports) == 1 or not self._exists(label)):
             self._note_labels(label)
             return [head]
         words = text.split()

@@ -2,6 +2,8 @@
 
 `--preprocess raw:uint8:224,224,3` states them; by default they are the type and shape of the input, if the file size
 matches. Only the bytes of the current sample are read.
+
+Text files have the numbers of one sample as words, one a line in the files that other tools write (`.tensor`).
 """
 
 from __future__ import annotations
@@ -15,14 +17,18 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.errors import InputDataError, UsageError
-from npuc.files import existing_file
+from npuc.files import existing_file, read_short
 from npuc.tensors import Header
 
 RAW_SUFFIXES = (".bin", ".raw")
+TEXT_SUFFIXES = (".tensor", ".txt")
+"""Files with numbers as words; by itself, a `.txt` file is a list of samples."""
 RAW = "raw:"
 """The prefix of a `--preprocess` value that states the format of raw files."""
 _TYPES = ("float32", "float16", "float64", "uint8", "int8", "uint16", "int16", "int32", "int64", "bool")
 _EXAMPLE = "--preprocess raw:uint8:224,224,3"
+_LONGEST_WORD = 40
+"""Bytes that a number of a text file may have, with what separates it from the next."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,53 @@ class RawFile(Mapping[str, Array]):
         if name:
             raise KeyError(name)
         return self._read(0, self._header.nbytes).reshape(self._header.shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("",))
+
+    def __len__(self) -> int:
+        return 1
+
+
+def is_text(path: Path) -> bool:
+    """True if the name of a file is that of numbers as words."""
+    return path.suffix.lower() in TEXT_SUFFIXES
+
+
+class TextFile(Mapping[str, Array]):
+    """The single sample of a text file, under the empty name; `shape` is that of the input."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
+        self.path = existing_file(path)
+        count = int(np.prod(shape, dtype=np.int64))
+        data = read_short(
+            self.path, max(count, 1) * _LONGEST_WORD, "the numbers of one sample", InputDataError
+        )
+        try:
+            self._values = np.array(data.split(), np.float64).astype(np.float32)
+        except ValueError as error:
+            raise InputDataError(
+                f"has a word that is no number: {error}", where=str(path), fix="Write one number a line"
+            ) from error
+        if self._values.size != count:
+            raise InputDataError(
+                f"has {self._values.size:,} numbers, and a sample of shape {list(shape)} has {count:,}",
+                where=str(path),
+            )
+        self._values = self._values.reshape(shape)
+
+    def header(self, name: str) -> Header:
+        """Shape and type."""
+        return Header(self._values.shape, self._values.dtype, False, 0)
+
+    def row(self, name: str, index: int) -> Array:
+        """`self[name][index : index + 1]`."""
+        return self[name][index : index + 1]
+
+    def __getitem__(self, name: str) -> Array:
+        if name:
+            raise KeyError(name)
+        return self._values
 
     def __iter__(self) -> Iterator[str]:
         return iter(("",))

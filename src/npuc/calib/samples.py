@@ -16,6 +16,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.calib.layouts import AS_IT_IS, layout_note, layout_of, rearranged
+from npuc.calib.raw import TextFile, is_text
 from npuc.errors import FileFormatError, InputDataError
 from npuc.images.loading import guess_preprocess, is_image, load_image
 from npuc.images.preprocess import Preprocess
@@ -76,7 +77,7 @@ def parse_assignments(texts: Sequence[str], names: Sequence[str]) -> list[tuple[
 def load_samples(
     graph: Graph, sources: Sequence[tuple[str | None, Path]], option: str = "--input"
 ) -> Samples:
-    """Read the samples for a network from `.npz`, `.npy` and image files.
+    """Read the samples for a network from `.npz`, `.npy`, `.tensor` and image files.
 
     A source without an input name is assigned by the names in the file (`.npz`), or to the only input of the network
     (images, `.npy`). Several images for one input are several samples. `option` is the command line option that named the
@@ -91,10 +92,15 @@ def load_samples(
             port = _target(name, path, ports, needed, option)
             gathered.setdefault(port.name, []).append(read_image(path, port, notes))
             continue
+        if is_text(path):
+            port = _target(name, path, ports, needed, option)
+            values = TextFile(path, shape_of(port.value))[""]
+            gathered.setdefault(port.name, []).append(fit_array(values, port, str(path), notes))
+            continue
         try:
             file = TensorFile(path)
         except FileFormatError as error:
-            fix = "Inputs may be .npz, .npy or image files"
+            fix = "Inputs may be .npz, .npy, .tensor or image files"
             raise FileFormatError(error.message, where=error.where, fix=fix) from error
         if name is None and "" not in file:
             used = [key for key in file if key in ports]
