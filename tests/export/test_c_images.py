@@ -111,7 +111,7 @@ def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("size", [(37, 51), (20, 24), (5, 90), (200, 3), (1, 1)])
-@pytest.mark.parametrize("suffix", ["ppm", "pgm", "png", "jpg"])
+@pytest.mark.parametrize("suffix", ["ppm", "pgm", "bmp", "png", "jpg"])
 def test_every_setting_has_npucs_bits(
     driver: Path, tmp_path: Path, size: tuple[int, int], suffix: str
 ) -> None:

@@ -4,6 +4,6 @@
 standalone form, `sources` finds the C runtime; `app/` has the files that an application starts from.
 """
 
-from npuc.deploy.c.application import export_c
+from npuc.deploy.c.application import application_files, export_c
 
-__all__ = ["export_c"]
+__all__ = ["application_files", "export_c"]

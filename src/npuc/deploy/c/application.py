@@ -53,6 +53,17 @@ def export_c(
     the form without files, heap and threads. The folder has to be empty or new. Returns the files.
     """
     folder = _usable(Path(folder))
+    return _write(folder, application_files(program, file, sample, standalone=standalone))
+
+
+def application_files(
+    program: CompiledModel | Mapping[str, CompiledModel],
+    file: bytes,
+    sample: Mapping[str, Array] | None = None,
+    *,
+    standalone: bool = False,
+) -> dict[str, bytes]:
+    """The files of an application by their names in its folder, for those who change some of them; as `export_c` writes them."""
     models = {"": program} if isinstance(program, CompiledModel) else dict(program)
     if len(models) == 1:
         models = {"": next(iter(models.values()))}
@@ -64,7 +75,7 @@ def export_c(
         _Entry(name, model, interfaces[name], *_recorded(model, samples[name]))
         for name, model in models.items()
     ]
-    return _write(folder, _standalone(entries, file) if standalone else _hosted(entries, file))
+    return _standalone(entries, file) if standalone else _hosted(entries, file)
 
 
 def _hosted(entries: Sequence[_Entry], file: bytes) -> dict[str, bytes]:

@@ -42,7 +42,7 @@ static long header_number(FILE *file)
 static const char *read_pixels(FILE *file, image *into)
 {
     const int first = getc(file), kind = getc(file);
-    if (first != 'P' || (kind != '5' && kind != '6')) return "not a binary PPM (P6) or PGM (P5), JPEG or PNG file";
+    if (first != 'P' || (kind != '5' && kind != '6')) return "not a BMP, a binary PPM (P6) or PGM (P5), JPEG or PNG file";
     const long width = header_number(file), height = header_number(file), most = header_number(file);
     if (width < 1 || height < 1 || width > MOST_PIXELS / height) return "the image has an impossible size";
     if (most != 255) return "only samples of 8 bits (0 to 255) are read";
@@ -57,6 +57,40 @@ const char *image_allocate(image *into, uint32_t width, uint32_t height, int cha
     return allocate(into, (int)width, (int)height, channels) ? NULL : no_memory;
 }
 
+static uint32_t little_endian(const unsigned char *bytes, int count)
+{
+    uint32_t value = 0;
+    while (count--) value = value << 8 | bytes[count];
+    return value;
+}
+
+/* A BMP of 24 or 32 bits a pixel without compression; rows are blue first and begin at the bottom, unless the height is negative. */
+static const char *read_bmp(FILE *file, image *into)
+{
+    unsigned char head[54];
+    if (fread(head, 1, sizeof head, file) != sizeof head) return "the image ends too early";
+    const uint32_t start = little_endian(head + 10, 4), width = little_endian(head + 18, 4);
+    const uint32_t stated = little_endian(head + 22, 4), compression = little_endian(head + 30, 4);
+    const uint32_t bits = little_endian(head + 28, 2);
+    const int from_top = stated >> 31 != 0;
+    if ((bits != 24 && bits != 32) || (compression != 0 && !(compression == 3 && bits == 32)))
+        return "only BMP files of 24 or 32 bits without compression are read";
+    const char *why = image_allocate(into, width, from_top ? 0u - stated : stated, 3);
+    if (why) return why;
+    const size_t bytes = bits / 8, row = ((size_t)width * bytes + 3) / 4 * 4;
+    unsigned char *line = malloc(row);
+    if (!line) return no_memory;
+    if (start > 0x7FFFFFFF || fseek(file, (long)start, SEEK_SET)) why = "the image ends too early";
+    for (int y = 0; !why && y < into->height; y++) {
+        uint8_t *out = into->pixels + (size_t)(from_top ? y : into->height - 1 - y) * (size_t)width * 3;
+        if (fread(line, 1, row, file) != row) why = "the image ends too early";
+        for (size_t x = 0; !why && x < width; x++)
+            for (size_t c = 0; c < 3; c++) out[3 * x + c] = line[bytes * x + 2 - c];
+    }
+    free(line);
+    return why;
+}
+
 /* By the first bytes: names of files may lie. */
 static const char *read_any(FILE *file, image *into)
 {
@@ -65,6 +99,7 @@ static const char *read_any(FILE *file, image *into)
     rewind(file);
     if (got == 2 && first[0] == 0xFF && first[1] == 0xD8) return image_read_jpeg(file, into);
     if (got == 2 && first[0] == 0x89 && first[1] == 'P') return image_read_png(file, into);
+    if (got == 2 && first[0] == 'B' && first[1] == 'M') return read_bmp(file, into);
     return read_pixels(file, into);
 }
 

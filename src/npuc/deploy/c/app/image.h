@@ -1,4 +1,4 @@
-/* Images: from a PPM, PGM, JPEG or PNG file to the tensor that the network takes. */
+/* Images: from a PPM, PGM, BMP, JPEG or PNG file to the tensor that the network takes. */
 #ifndef IMAGE_H
 #define IMAGE_H
 
@@ -39,7 +39,7 @@ const char *image_allocate(image *into, uint32_t width, uint32_t height, int cha
 const char *image_read_jpeg(FILE *file, image *into);
 const char *image_read_png(FILE *file, image *into);
 
-/* Read a file of 8-bit samples: a binary PPM (P6) or PGM (P5), a JPEG or a PNG. Returns NULL, or what is wrong. */
+/* Read a file of 8-bit samples: a binary PPM (P6) or PGM (P5), a BMP, a JPEG or a PNG. Returns NULL, or what is wrong. */
 const char *image_read(const char *path, image *into);
 void image_free(image *img);
 

@@ -2,7 +2,7 @@
  * Run a compiled model on an image or on raw tensors, and print the five largest entries of each output.
  *
  *   ./app sample                    the sample, and whether the outputs have the expected bits
- *   ./app image.jpg                 an image (JPEG, PNG, PPM or PGM), if the model was compiled with its preprocessing
+ *   ./app image.jpg                 an image (JPEG, PNG, BMP, PPM or PGM), if the model was compiled with its preprocessing
  *   ./app input0.bin input1.bin     raw tensors, one file for each input
  *
  * Of a program with several entries, the first whose inputs have the sizes of the files is run, or the one that -e names.
@@ -122,7 +122,7 @@ static void input_path(char *path, size_t size, const options *args, int index)
 
 static int is_image(const char *path)
 {
-    static const char *const endings[] = {".ppm", ".pgm", ".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG"};
+    static const char *const endings[] = {".ppm", ".pgm", ".bmp", ".jpg", ".jpeg", ".png", ".BMP", ".JPG", ".JPEG", ".PNG"};
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
         if (ends_with(path, endings[i])) return 1;
     return 0;
