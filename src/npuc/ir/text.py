@@ -128,10 +128,13 @@ def _check_aliases(text: str, name: str) -> None:
                 raise ParseError(f"the alias '{alias}' stands for more than {_MAX_ALIAS} others", where=name)
 
 
-def save_graph(graph: Graph, path: Path | str) -> tuple[Path, Path]:
-    """Write `path` and the weights beside it; returns both paths."""
+def save_graph(graph: Graph, path: Path | str, weights_name: str | None = None) -> tuple[Path, Path]:
+    """Write `path` and the weights beside it; returns both paths.
+
+    The file of the weights has the name of the text with the suffix `.safetensors`, or `weights_name`.
+    """
     given, path = Path(path), final_place(path)
-    weights = path.with_suffix(".safetensors")
+    weights = path.with_suffix(".safetensors") if weights_name is None else path.with_name(weights_name)
     module = graph.module
     before = dict(module.attributes)
     module.attributes[_WEIGHTS] = StringAttr(weights.name)
