@@ -16,7 +16,7 @@ from support.compat_examples import run_command_line, run_program, split_lines
 from support.networks.small_onnx import image_model
 from support.paths import ROOT
 
-PAGES = {"migrate-tpu-mlir.md": "tpumlir", "migrate-qubee.md": "qubee"}
+PAGES = {"migrate-tpu-mlir.md": "tpumlir", "migrate-acuity.md": "acuity", "migrate-qubee.md": "qubee"}
 _BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -9,7 +9,7 @@ from typing import cast
 from npuc.compat.vendor import Vendor
 from npuc.errors import UsageError
 
-NAMES = ("tpumlir", "vitis", "compass", "qubee")
+NAMES = ("tpumlir", "vitis", "acuity", "compass", "qubee")
 """The packages below `npuc.compat` that have a `VENDOR`, in the order in which they are listed."""
 
 
