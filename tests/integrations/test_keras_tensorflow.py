@@ -47,6 +47,7 @@ def test_live_models(backend: str) -> None:
     figures = json.loads(done.stdout.splitlines()[-1])
     assert 0 < figures["sequential"] < 0.05 and figures["share"] == 1.0
     assert figures["tensor"] and figures["saved"]
+    assert figures["trained"] < 1e-5
     assert 0 < figures["several"] < 0.05
     assert 0 < figures["lambda"] < 0.1 and "Lambda" in figures["way"]
     kind, unbuilt, empty, shape, option = figures["mistakes"]

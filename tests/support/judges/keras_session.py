@@ -20,6 +20,7 @@ import numpy as np
 
 import npuc
 from npuc.calib.sources import open_data
+from npuc.engine import FloatEngine
 from npuc.flow import compile_network, network_to_quantize, quantize_on_data
 from npuc.runtime import Runner
 from npuc.target import load_target
@@ -134,7 +135,29 @@ def saved_model() -> None:
         FIGURES["saved_again"] = bool(np.array_equal(again, found))
 
 
-for part in (sequential, several, code, mistakes, shared, saved_model):
+def trained() -> None:
+    """Quantization-aware training of a live model, whose weights go back to Keras."""
+    model = keras.Sequential(
+        [
+            LAYERS.Input((8, 8, 3)),
+            LAYERS.Conv2D(8, 3, use_bias=False),
+            LAYERS.BatchNormalization(),
+            LAYERS.ReLU(),
+            LAYERS.GlobalAveragePooling2D(),
+            LAYERS.Dense(4, activation="softmax"),
+        ]
+    )
+    data = images(32)
+    labelled = data, np.arange(32) % 4
+    qat = npuc.keras.prepare_qat(model, labelled, target="edge-4t")
+    npuc.train.fit(qat.module, labelled, options=npuc.train.TrainingOptions(epochs=2, rate=0.05, batch=16))
+    ours = FloatEngine(qat.module.to_float())
+    name = qat.module.plan.source.inputs[0].name
+    rows = [next(iter(ours.run({name: data[row : row + 1]}).values())) for row in range(4)]
+    FIGURES["trained"] = error(np.concatenate(rows), qat.to_keras().predict(data[:4], verbose=0))
+
+
+for part in (sequential, several, code, mistakes, shared, saved_model, trained):
     keras.utils.set_random_seed(0)
     part()
 print(json.dumps(FIGURES))
