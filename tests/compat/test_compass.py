@@ -321,6 +321,14 @@ def test_levels_of_messages(
     assert re.findall(r"^\[(.)\]", capsys.readouterr().err, re.MULTILINE) == list(shown)
 
 
+def test_heads_of_detectors_are_those_of_npuc() -> None:
+    from npuc.compat.compass.parse_command import POSTPROCESS
+    from npuc.frontend.postprocess import PostprocessOptions
+
+    for words in filter(None, POSTPROCESS.values()):
+        PostprocessOptions.parse(words)
+
+
 def test_every_block_of_the_page_runs(workspace: Path, capfd: pytest.CaptureFixture[str]) -> None:
     space: dict[str, Any] = {}
     for language, text in re.findall(r"```(\w*)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):

@@ -180,7 +180,7 @@ def load_quantized(path: Path, weights: Path | None, target: Target) -> Graph:
 
 def dump_layers(graph: Graph, inputs: Mapping[str, Array], section: CfgSection, folder: Path) -> int:
     """Raw tensors of the layers that `dump_all_tensors` or `dump_tensors` asks for; how many."""
-    wanted = {int(word) for word in section.names("dump_tensors") if word.isdigit()}
+    numbers = {int(word) for word in section.names("dump_tensors") if word.isdigit()}
     everything = section.flag("dump_all_tensors")
     make_folder(folder)
     count = 0
@@ -189,7 +189,7 @@ def dump_layers(graph: Graph, inputs: Mapping[str, Array], section: CfgSection, 
     for name, array in inputs.items():
         reals[name] = array.reshape(shape_of(ports[name].value)) if name in ports else array
     for number, tensor in enumerate(layer_tensors(IntegerEngine(graph), reals)):
-        if tensor.kind != "input" and (everything or number in wanted):
+        if tensor.kind != "input" and (everything or number in numbers):
             stem = "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in tensor.name)[:150]
             write_raw(folder / f"{number}_{stem}.bin", np.ascontiguousarray(tensor.values))
             count += 1

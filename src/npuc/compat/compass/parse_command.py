@@ -45,7 +45,7 @@ POSTPROCESS = {
     "SSD": "ssd:order=yxhw",
     "SSD_RESNET": "ssd",
     "YOLO2": "yolov2",
-    "YOLO3_TINY": "yolov3-tiny",
+    "YOLO3_TINY": "yolov3_tiny",
     "YOLO3_FULL": "yolov3",
     "CAFFE_FASTERRCNN": "",
 }
@@ -176,7 +176,7 @@ def _outputs(model: Path, names: tuple[str, ...]) -> tuple[str, ...]:
     from npuc.frontend.onnx.reader import read
 
     nodes = {node.name: list(node.output) for node in read(model).model.graph.node if node.name}
-    tensors = {tensor for made in nodes.values() for tensor in made}
+    tensors = {tensor for results in nodes.values() for tensor in results}
     return tuple(
         tensor for name in names for tensor in ([name] if name in tensors else nodes.get(name, [name]))
     )

@@ -8,14 +8,23 @@ import sys
 from pathlib import Path
 
 from npuc.compat.compass import VENDOR
+from npuc.compat.compass.logger import say
 from npuc.compat.modules import provide
 from npuc.errors import NpucError, PluginError
 
 PREFIX = "aipubt_"
+_WITHOUT_EFFECT = {
+    "AIPULIB_PATH": "kernels are npuc's own",
+    "ENABLE_TCM": "the target says what memory there is; tcm_size changes it",
+}
+"""Environment variables of the vendor's tools, and why they mean nothing."""
 
 
 def load_plugins() -> list[str]:
     """Import every plugin file that is there; the names of the modules."""
+    for variable, reason in _WITHOUT_EFFECT.items():
+        if os.environ.get(variable):
+            say("W", f"{variable} has no effect here: {reason}", "Common")
     files = [
         file for folder in _folders() if folder.is_dir() for file in sorted(folder.glob(f"{PREFIX}*.py"))
     ]

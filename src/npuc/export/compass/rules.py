@@ -442,6 +442,16 @@ def channel_shuffle(w: LayerWriter, op: top.ShuffleChannel) -> None:
     w.layer("ChannelShuffle", [bottom], op.results, True, group=op.group, splits=1)
 
 
+@RULES.register(top.Cast)
+def cast(w: LayerWriter, op: top.Cast) -> None:
+    """Cast to real numbers."""
+    if op.to != "f32":
+        raise NoCompassForm(f"it makes {op.to}")
+    last = w.last(op.operands[0])
+    lines = {"to_dtype": "float32", "clip_mode": "SATURATION", "ignore_scale_zp": True}
+    w.layer("Cast", [w.operand(op.operands[0], last)], op.results, last, **lines)
+
+
 @RULES.register(top.Reshape)
 def reshape(w: LayerWriter, op: top.Reshape) -> None:
     """Reshape."""
@@ -509,6 +519,19 @@ def layer_norm(w: LayerWriter, op: Any) -> None:
     axes = list(range(op.axis % rank, rank))
     kind = "LayerNorm" if isinstance(op, top.LayerNorm) else "RMSNorm"
     w.layer(kind, [w.operand(x, False)], op.results, False, **lines, axis=axes, epsilon=float(op.epsilon))
+
+
+@RULES.register(top.InstanceNorm)
+def instance_norm(w: LayerWriter, op: top.InstanceNorm) -> None:
+    """InstanceNorm of images."""
+    _images(op)
+    channels = shape_of(op.operands[0])[1]
+    ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+    weights = ones if op.scale is None else _constant(w, op.scale, "scales")
+    biases = zeros if op.bias is None else _constant(w, op.bias, "biases")
+    lines = w.stored("weights", weights) | w.stored("biases", biases)
+    bottom = w.operand(op.operands[0], True)
+    w.layer("InstanceNorm", [bottom], op.results, True, **lines, epsilon=float(op.epsilon))
 
 
 @RULES.register(top.L2Norm)

@@ -173,3 +173,12 @@ def channel_shuffle(ctx: CompassContext) -> Value:
     if ctx.integer("splits", 1) != 1:
         raise NoForm("its result is split")
     return ctx.channels_last(ctx.emit(top.ShuffleChannel, ctx.image(), group=ctx.integer("group")))
+
+
+@rule("InstanceNorm")
+def instance_norm(ctx: CompassContext) -> Value:
+    """Of images."""
+    x = ctx.image()
+    scale = ctx.literal(ctx.weights().reshape(-1), "weights")
+    y = ctx.emit(top.InstanceNorm, x, scale, ctx.biases(shape_of(x)[1]), epsilon=ctx.real("epsilon", 1e-5))
+    return ctx.channels_last(y)
