@@ -105,6 +105,10 @@ def test_masked_channels_stay_zero_while_any_loop_trains(channels: ModuleChannel
     slim = channels.slim(selection)
     slim.load_state_dict(masked.slim_state_dict())
     assert difference(masked, slim) < 1e-5 and difference(slim, channels.module) > 0.01
+    # Whatever is written there, such as the weights of before, is zero when it runs.
+    whole = deepcopy(masked)
+    whole.load_state_dict(channels.module.state_dict())
+    assert difference(whole, channels.slim(selection)) < 1e-5
     # A copy has a slim state of its own; without pruning, the state of the slim module makes one of the original.
     copy = deepcopy(masked)
     torch.nn.init.zeros_(copy.fc.weight)
