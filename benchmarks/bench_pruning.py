@@ -63,30 +63,33 @@ def prune_cell(arguments: argparse.Namespace) -> None:
     cell = CELLS[arguments.cell]
     method = cell.get("method", "iterative")
     train, held = training_data(Path(arguments.data), arguments.count)
-    # The same number of epochs for every cell: the iterative method spends them in its steps.
-    epochs = (
-        arguments.epochs // arguments.steps
-        if method == "iterative" and "budget" in cell
-        else arguments.epochs
-    )
+    # The same number of epochs for every cell: the iterative method spends some after its first steps.
+    between = arguments.between if method == "iterative" and "budget" in cell else 0
+    epochs = arguments.epochs - between * (arguments.steps - 1)
     training = TrainingOptions(
         epochs=epochs,
         batch=arguments.batch,
         rate=arguments.rate,
-        loss="labels" if method == "once-for-all" else arguments.loss,
+        weight_decay=arguments.weight_decay,
+        loss=arguments.loss,
+        temperature=arguments.temperature,
         augment=True,
+        mixup=arguments.mixup,
+        precision=arguments.precision,
+        cuda_graph=arguments.device != "cpu",
         clip=arguments.clip,
         seed=arguments.seed,
         device=arguments.device,
     )
     options = PruningOptions(
         steps=arguments.steps,
+        epochs_between=between,
         candidates=arguments.candidates,
         snap=cell.get("snap", True),
         seed=arguments.seed,
         samples=arguments.samples,
         kernels=False,
-        generations=4,
+        generations=5,
         population=10,
     )
     graph = network_to_quantize(resnet20())
@@ -142,6 +145,7 @@ def measure(arguments: argparse.Namespace) -> None:
 
     x, labels = validation_data()
     out = Path(arguments.out)
+    out.mkdir(parents=True, exist_ok=True)
     networks = {"original": network_to_quantize(resnet20())}
     networks |= {path.stem: load_graph(path) for path in sorted(out.glob("*.mlir"))}
     for name, graph in networks.items():
@@ -277,9 +281,14 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--count", type=int, help="train on so many images")
     parser.add_argument("--samples", type=int, default=1000, help="images that candidates are measured on")
-    parser.add_argument("--rate", type=float, default=0.02)
-    parser.add_argument("--clip", type=float, default=1.0)
-    parser.add_argument("--loss", default="both")
+    parser.add_argument("--between", type=int, default=10, help="epochs after each step but the last")
+    parser.add_argument("--rate", type=float, default=0.1)
+    parser.add_argument("--weight-decay", type=float, default=5e-4)
+    parser.add_argument("--clip", type=float, default=2.0)
+    parser.add_argument("--loss", default="distillation")
+    parser.add_argument("--temperature", type=float, default=4.0)
+    parser.add_argument("--mixup", type=float, default=1.0)
+    parser.add_argument("--precision", default="float32")
     parser.add_argument(
         "--keep", type=float, default=0.75, help="the share of channels that torch-pruning keeps"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from npuc.ir import Graph
 from npuc.target import load_target
 from npuc.train.pruning.budget import Budget, MacCost, WidthCosts, width_costs
 from npuc.train.pruning.groups import DependencyGraph
-from npuc.train.pruning.search import harm_of_importance, search_widths
+from npuc.train.pruning.search import capacity_harm, harm_of_importance, search_widths
 from npuc.train.pruning.widths import ChannelShapes, dropped
 
 RNG = np.random.default_rng(0)
@@ -84,6 +85,43 @@ def test_harm_decides_between_groups_of_equal_cost() -> None:
     chosen = search_widths(costs, Budget("macs", 0.8), harm_of_importance(harmless))
     assert chosen.widths["first"] == 24
     assert chosen.widths["second"] < 24
+
+
+def test_no_group_is_cut_to_its_least_width_because_the_outputs_do_not_feel_it() -> None:
+    """Training mends what a cut does to the outputs, and not that a layer is too narrow."""
+    costs = WidthCosts(DependencyGraph(_chain()), MacCost())
+    measured = {"first": 1e-6, "second": 1.0}
+
+    def divergence(name: str, keep: int) -> float:
+        return measured[name] * (24 - keep)
+
+    budget = Budget("macs", 0.5)
+    assert search_widths(costs, budget, divergence).widths["first"] < 10
+    balanced = search_widths(costs, budget, capacity_harm(costs)).widths
+    assert min(balanced.values()) >= 14
+
+
+def test_widths_are_exchanged_until_no_others_of_that_cost_are_better() -> None:
+    """The greedy cut alone misses the best widths, which all widths of three groups have to be tried for."""
+    x = lang.input("x", (1, 8, 8, 8))
+    y = _conv(_conv(_conv(x, 24, "first"), 40, "second"), 32, "third")
+    dependencies = DependencyGraph(lang.build({"y": _conv(y, 8, "last")}))
+    costs = WidthCosts(dependencies, MacCost(), lanes=8)
+    names = [group.name for group in dependencies.groups]
+    vectors = [
+        dict(zip(names, widths, strict=True)) for widths in product(*(costs.choices(name) for name in names))
+    ]
+    for seed in range(6):
+        weights = dict(zip(names, np.random.default_rng(seed).uniform(0.2, 1, len(names)), strict=True))
+
+        def harm(name: str, keep: int, weights: dict[str, float] = weights) -> float:
+            return weights[name] * (dependencies.group(name).size / keep - 1)
+
+        for share in (0.4, 0.5, 0.6, 0.7):
+            chosen = search_widths(costs, Budget("macs", share), harm)
+            allowed = [vector for vector in vectors if costs.exact(vector) <= share * costs.whole]
+            least = min(sum(harm(name, width) for name, width in vector.items()) for vector in allowed)
+            assert chosen.harm == pytest.approx(least)
 
 
 def test_the_least_important_channels_go() -> None:

@@ -23,8 +23,9 @@ from npuc.train.pruning.batch_norms import channel_moments, folded, recalibrated
 from npuc.train.pruning.budget import Budget, MacCost  # noqa: E402
 from npuc.train.pruning.criteria import importance  # noqa: E402
 from npuc.train.pruning.groups import DependencyGraph  # noqa: E402
+from npuc.train.pruning.iterative import prune_iteratively  # noqa: E402
 from npuc.train.pruning.kernels import kernel_choices, kernel_masks, with_kernels  # noqa: E402
-from npuc.train.pruning.once_for_all import Subnet, train_super_net  # noqa: E402
+from npuc.train.pruning.once_for_all import Subnet, SuperNet, train_super_net  # noqa: E402
 from npuc.train.pruning.prepared import PruningTask  # noqa: E402
 from npuc.train.pruning.scoring import Scorer, weight_salience  # noqa: E402
 from npuc.train.pruning.sensitivities import Sensitivity, measure_sensitivity, plot_sensitivity  # noqa: E402
@@ -295,6 +296,36 @@ def test_a_super_net_trains_its_smallest_subnet_too() -> None:
     scorer = task.scorer(graph)
     before, after = (scorer.of(net.subnet(smallest)).divergence for net in (untrained, trained))
     assert after < before
+
+
+def test_the_masks_of_a_step_are_those_of_its_subnets() -> None:
+    """Masks are put together of those of single widths and kernels, at addresses that never change."""
+    net = SuperNet(_task(_network()))
+    net.draw_subnets()
+    smallest, *others = net._narrow
+    places = [tensor.data_ptr() for tensor in others[0].values()]
+    for ref, mask in net.masks(net.smallest).items():
+        np.testing.assert_array_equal(smallest[ref].numpy(), np.broadcast_to(mask, smallest[ref].shape))
+    before = {ref: tensor.clone() for ref, tensor in others[0].items()}
+    for _ in range(8):
+        net.draw_subnets()
+    assert any(not torch.equal(before[ref], tensor) for ref, tensor in others[0].items())
+    assert [tensor.data_ptr() for tensor in others[0].values()] == places
+
+
+def test_elastic_widths_end_where_the_budget_allows_it() -> None:
+    graph = _network()
+    half = SuperNet(_task(graph, "macs=0.6", options={"least_width": 0.5})).smallest.widths
+    assert half == {"first": 4, "second": 6}
+    less = SuperNet(_task(graph, "macs=0.15", options={"least_width": 0.5})).smallest.widths
+    assert less["first"] < 4
+
+
+def test_only_the_last_step_trains_long() -> None:
+    lines: list[str] = []
+    task = _with_epochs(_task(_network(), options={"epochs_between": 1}, report=lines.append), 3)
+    prune_iteratively(task)
+    assert [line.split()[1] for line in lines if line.startswith("epoch")] == ["1/1", "1/3", "2/3", "3/3"]
 
 
 def _with_epochs(task: PruningTask, epochs: int) -> PruningTask:

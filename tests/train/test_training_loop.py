@@ -19,7 +19,7 @@ from npuc.train.options import TrainingOptions
 
 torch = pytest.importorskip("torch")
 
-from npuc.train.augmentation import augmented, padded  # noqa: E402
+from npuc.train.augmentation import augmented, mixed, padded  # noqa: E402
 from npuc.train.loop import Epoch, accuracy, fit  # noqa: E402
 from npuc.train.network import TrainableNetwork  # noqa: E402
 
@@ -257,3 +257,19 @@ def test_labels_that_are_no_class_are_refused() -> None:
             fit(TrainableNetwork(network()), wrong, None, FAST)
     with pytest.raises(UsageError, match=r"1 of 1 sample cannot .* at least two samples"):
         data[:1].split(1)
+
+
+def test_samples_are_mixed_in_pairs_with_their_classes() -> None:
+    images = torch.eye(4).reshape(4, 1, 2, 2)
+    labels = torch.tensor([0, 1, 2, 3])
+    for shape in (0.2, 1.0):
+        (mixtures,), shares = mixed([images], labels, 5, shape, torch.Generator().manual_seed(3))
+        assert torch.allclose(shares.sum(1), torch.ones(4))
+        assert torch.allclose(mixtures.reshape(4, 4), shares[:, :4])
+        assert not torch.equal(mixtures, images)
+
+
+def test_numbers_that_are_no_floats_are_not_mixed() -> None:
+    data = TrainingData((np.zeros((4, 3), np.int64),), np.zeros(4, np.int64))
+    with pytest.raises(UsageError, match="only inputs of floating-point numbers can be mixed"):
+        fit(torch.nn.Linear(3, 2), data, None, TrainingOptions(mixup=1.0))

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 
 from npuc.activity import activity
 from npuc.errors import EngineError, TrainingError, UsageError
-from npuc.train.augmentation import augmented, padded
+from npuc.train.augmentation import augmented, mixed, moved, padded
 from npuc.train.capture import CapturedGradients
 from npuc.train.checkpoint import (
     Checkpoint,
@@ -247,6 +247,10 @@ class _Run:
         self.best: dict[str, Any] = {}
         self.history: list[Epoch] = []
         self.writer = _writer(log_dir)
+        self.channels_last = self.device.type == "cuda" and options.precision == "bfloat16"
+        if self.channels_last:
+            for network in filter(None, (module, teacher)):
+                network.to(memory_format=torch.channels_last)
         inputs = data.inputs
         if options.augment:
             inputs = (padded(inputs[0], options.crop, data.border), *inputs[1:])
@@ -254,6 +258,7 @@ class _Run:
         labels = data.labels
         self.labels = None if labels is None else torch.from_numpy(labels).to(self.device)
         self.anneal: Callable[[float], None] | None = getattr(module, "anneal", None)
+        self.classes = self._classes() if options.mixup and labels is not None else 0
         self.gradients: Callable[[Sequence[Any], Any], Any] = self._gradients
         if options.cuda_graph and self.device.type == "cuda":
             self.gradients = CapturedGradients(self._backward, self._clear)
@@ -274,6 +279,17 @@ class _Run:
             raise UsageError("early stopping and 'keep: best' need validation samples")
         if options.augment and self.data.inputs[0].ndim != 4:
             raise UsageError("only images of rank 4 (N, C, H, W or N, H, W, C) can be flipped and cropped")
+        if options.mixup and any(x.dtype.kind != "f" for x in self.data.inputs):
+            raise UsageError(
+                "only inputs of floating-point numbers can be mixed", fix="Set mixup to 0 for this network"
+            )
+
+    def _classes(self) -> int:
+        """How many classes the network has scores for."""
+        count = getattr(self.module, "batch_size", None) or 1
+        scores = predictions(self.module, self.data[:count], self.device).flatten(1)
+        self.data.require_classes(scores.shape[1])
+        return int(scores.shape[1])
 
     def run(self) -> TrainingResult:
         """All epochs that are left."""
@@ -326,11 +342,16 @@ class _Run:
 
     def _step(self, chosen: Any, generator: Any) -> Any:
         options = self.options
-        index = chosen.to(self.device)
+        index = moved(chosen, self.device)
         batch = [x[index] for x in self.inputs]
         if options.augment:
             batch[0] = augmented(batch[0], options.crop, generator)
-        loss = self.gradients(batch, None if self.labels is None else self.labels[index])
+        labels = None if self.labels is None else self.labels[index]
+        if options.mixup:
+            batch, labels = mixed(batch, labels, self.classes, options.mixup, generator)
+        if self.channels_last:
+            batch = [x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x for x in batch]
+        loss = self.gradients(batch, labels)
         if options.clip:
             torch.nn.utils.clip_grad_norm_(
                 [p for group in self.optimizer.param_groups for p in group["params"]], options.clip
@@ -348,8 +369,9 @@ class _Run:
         return self._backward(batch, labels)
 
     def _backward(self, batch: Sequence[Any], labels: Any) -> Any:
-        outputs = _logits(self.module, batch)
-        loss = self._loss(outputs, labels, batch)
+        with self._autocast():
+            outputs = _logits(self.module, batch)
+        loss = self._loss(outputs.float(), labels, batch)
         if not loss.requires_grad:
             raise TrainingError(
                 "the output of the module has no gradient: it does not depend on its parameters, or detaches from them",
@@ -367,8 +389,8 @@ class _Run:
                 self.labels_checked = True
             parts.append(F.cross_entropy(outputs.flatten(1), labels))
         if options.loss != "labels":
-            with torch.no_grad():
-                goal = _logits(self.teacher, batch)
+            with torch.no_grad(), self._autocast():
+                goal = _logits(self.teacher, batch).float()
             heat = options.temperature
             parts.append(
                 F.kl_div(
@@ -380,6 +402,9 @@ class _Run:
                 * heat**2
             )
         return sum(parts) / len(parts)
+
+    def _autocast(self) -> Any:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.options.precision == "bfloat16")
 
     def _require_finite(self, losses: Sequence[Any], epoch: int) -> None:
         if not bool(torch.stack(list(losses[-50:])).isfinite().all()):

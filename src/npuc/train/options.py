@@ -30,6 +30,11 @@ class TrainingOptions(BaseModel):
     augment: bool = False
     """Images are flipped at random and cropped at random from a border of `crop` pixels."""
     crop: Annotated[int, Field(ge=0, le=256)] = 4
+    mixup: Annotated[float, Field(ge=0, le=100)] = 0.0
+    """Samples are mixed in pairs, and their classes, too, in shares from a beta distribution of this parameter; 0 mixes none.
+    A float network that knows its training images by heart says more about mixtures of them: use it with distillation."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of activations (autocast); parameters stay in float32. On CUDA, bfloat16 puts channels last, too."""
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The decay of an exponential moving average of all parameters, which is what is measured and kept; 0 keeps the last ones."""
     clip: Annotated[float, Field(ge=0)] = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -52,10 +52,14 @@ class Budget:
         return self.limit * whole if self.limit <= 1 else self.limit
 
 
+LayerCosts = tuple[float, ...]
+"""What a layer needs of each resource; resources work at the same time, and the busiest one decides."""
+
+
 class CostMeasure(Protocol):
     """What a float network costs."""
 
-    def layers(self, graph: Graph) -> Mapping[str, float]:
+    def layers(self, graph: Graph) -> Mapping[str, LayerCosts]:
         """The cost of each layer by itself."""
         ...
 
@@ -67,33 +71,42 @@ class CostMeasure(Protocol):
 class MacCost:
     """Multiply-adds."""
 
-    def layers(self, graph: Graph) -> dict[str, float]:
+    def layers(self, graph: Graph) -> dict[str, LayerCosts]:
         """Of each layer."""
-        return {shown_name(op): float(macs(op)) for op in graph.ops if not isinstance(op, top.WeightOp)}
+        return {shown_name(op): (float(macs(op)),) for op in graph.ops if not isinstance(op, top.WeightOp)}
 
     def whole(self, graph: Graph) -> float:
         """Of all."""
-        return sum(self.layers(graph).values())
+        return _busiest(self.layers(graph).values())
 
 
 class ByteCost:
     """Bytes of weights at 8 bits each; a weight that several layers share counts once."""
 
-    def layers(self, graph: Graph) -> dict[str, float]:
+    def layers(self, graph: Graph) -> dict[str, LayerCosts]:
         """Of each layer."""
         counted: set[str] = set()
-        sizes: dict[str, float] = {}
+        sizes: dict[str, LayerCosts] = {}
         for op in graph.ops:
             if isinstance(op, top.WeightOp):
                 continue
             refs = {value.owner.ref for value in op.operands if isinstance(value.owner, top.WeightOp)}
-            sizes[shown_name(op)] = float(sum(_elements(graph, ref) for ref in refs - counted))
+            sizes[shown_name(op)] = (float(sum(_elements(graph, ref) for ref in refs - counted)),)
             counted |= refs
         return sizes
 
     def whole(self, graph: Graph) -> float:
         """Of all."""
-        return sum(self.layers(graph).values())
+        return _busiest(self.layers(graph).values())
+
+
+def _busiest(costs: Iterable[LayerCosts]) -> float:
+    """What layers cost together: what one needs of a resource is hidden where another one is busy with the other.
+
+    >>> _busiest([(10.0, 1.0), (1.0, 10.0)])
+    11.0
+    """
+    return max((sum(resource) for resource in zip(*costs, strict=True)), default=0.0)
 
 
 def _elements(graph: Graph, ref: str) -> int:
@@ -113,10 +126,10 @@ class CycleCost:
         names = [*(port.name for port in graph.inputs), *graph.tensor_names()]
         return quantize_network(graph, dict.fromkeys(names, _RANGE), None, self.target).graph
 
-    def layers(self, graph: Graph) -> dict[str, float]:
-        """Of each layer, by the name of its result."""
+    def layers(self, graph: Graph) -> dict[str, LayerCosts]:
+        """Of each layer, by the name of its result: of its engines, and of loading its weights, which others hide."""
         costs = TargetCostModel(self.target).layers(self._integers(graph))
-        return {name: max(cost.engine, cost.load) for name, cost in costs.items()}
+        return {name: (cost.engine, cost.load) for name, cost in costs.items()}
 
     def whole(self, graph: Graph) -> float:
         """Of the compiled network."""
@@ -133,7 +146,7 @@ class CycleCost:
 class CostCache:
     """Costs that were counted; versions of one network whose groups got narrower share them."""
 
-    layers: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
+    layers: dict[tuple[str, tuple[int, ...]], LayerCosts] = field(default_factory=dict)
     """From a layer and the lengths of its channel axes."""
     networks: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)
     """From the widths of all groups."""
@@ -144,8 +157,8 @@ class WidthCosts:
     """What a network costs when its groups have other widths.
 
     The cycles of a layer depend on the widths of its own tensors only, and are counted once for each; multiply-adds and bytes
-    go with the elements of its weights. `estimate` adds them up, scaled so that the estimate of the whole network is its cost;
-    `exact` measures the network itself.
+    go with the elements of its weights. `estimate` adds them up for each resource and takes the busiest one, scaled so that the
+    estimate of the whole network is its cost; `exact` measures the network itself.
     """
 
     dependencies: DependencyGraph
@@ -157,8 +170,9 @@ class WidthCosts:
     def __post_init__(self) -> None:
         self.shapes = ChannelShapes(self.dependencies)
         self.whole = self.exact({})
-        elements, costs = self._elements({}), self.measure.layers(self.dependencies.graph)
-        self._per_element = {layer: costs.get(layer, 0.0) / count for layer, count in elements.items()}
+        elements = self._elements({}) if isinstance(self.measure, MacCost | ByteCost) else {}
+        costs = self.measure.layers(self.dependencies.graph) if elements else {}
+        self._per_element = {layer: costs[layer][0] / count for layer, count in elements.items()}
         self._scale = 1.0
         self._scale = self.whole / max(self.estimate({}), 1e-9)
 
@@ -180,8 +194,10 @@ class WidthCosts:
         if any((layer, lengths) not in self.cache.layers for layer, lengths in signatures.items()):
             costs = self.measure.layers(self.shapes.network(widths))
             for layer, lengths in signatures.items():
-                self.cache.layers[layer, lengths] = costs.get(layer, 0.0)
-        return self._scale * sum(self.cache.layers[entry] for entry in signatures.items())
+                self.cache.layers[layer, lengths] = costs.get(layer, ())
+        return self._scale * _busiest(
+            costs for entry in signatures.items() if (costs := self.cache.layers[entry])
+        )
 
     def _elements(self, widths: Widths) -> dict[str, float]:
         """The elements that the cost of a layer goes with: of all its weights, or of the first, which multiplies."""

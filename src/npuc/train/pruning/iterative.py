@@ -1,12 +1,13 @@
 """Iterative pruning: the budget is approached in steps, and the network is trained after each.
 
-Each step measures what the network is most insensitive to now, finds widths for its share of the way, and trains. Steps are
+Each step finds widths for its share of the way, removes the channels that matter least now, and trains. Steps are
 kept in a folder: a run that was killed goes on with the step, and with the epoch, in which it was.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from npuc.train.checkpoint import fingerprint
 from npuc.train.pruning.budget import Budget
 from npuc.train.pruning.prepared import PruningTask
 from npuc.train.pruning.result import PruningResult
-from npuc.train.pruning.search import require_possible, search_widths
+from npuc.train.pruning.search import capacity_harm, require_possible, search_widths
 from npuc.train.pruning.sensitivities import measure_sensitivity
 from npuc.train.pruning.widths import dropped
 
@@ -36,7 +37,7 @@ def prune_iteratively(task: PruningTask) -> PruningResult:
     steps = task.options.steps
     for step in range(len(history) + 1, steps + 1):
         goal = whole * (limit / whole) ** (step / steps) if step < steps else limit
-        graph, entry = _step(task, graph, goal, run.folder, step)
+        graph, entry = _step(task, graph, goal, sizes, run.folder, step)
         entry["cost_before"] = whole
         history.append(entry)
         run.save(graph, history)
@@ -54,26 +55,29 @@ def prune_iteratively(task: PruningTask) -> PruningResult:
 
 
 def _step(
-    task: PruningTask, graph: Graph, goal: float, folder: Path | None, step: int
+    task: PruningTask, graph: Graph, goal: float, sizes: Mapping[str, int], folder: Path | None, step: int
 ) -> tuple[Graph, dict[str, Any]]:
     """One step: measure, choose, cut, train."""
     dependencies = task.groups_of(graph)
     costs = task.costs_of(dependencies)
     scores = task.importance_of(dependencies)
     scorer = task.scorer(graph)
-    sensitivity = measure_sensitivity(
-        dependencies,
-        scorer,
-        scores,
-        lanes=costs.lanes,
-        criterion=task.options.criterion,
-        path=None if folder is None else folder / f"sensitivity{step}.json",
-    )
-    chosen = search_widths(costs, Budget(task.budget.kind, max(goal, 1.0000001)), sensitivity.harm())
+    measured, weight = None, task.options.sensitivity_weight
+    if weight:
+        measured = measure_sensitivity(
+            dependencies,
+            scorer,
+            scores,
+            lanes=costs.lanes,
+            criterion=task.options.criterion,
+            path=None if folder is None else folder / f"sensitivity{step}.json",
+        ).harm()
+    harm = capacity_harm(costs, sizes, measured, weight)
+    chosen = search_widths(costs, Budget(task.budget.kind, max(goal, 1.0000001)), harm)
     narrow = task.cut(dependencies, dropped(dependencies, chosen.widths, scores))
     before = scorer.of(narrow).score
     checkpoint = None if folder is None else folder / f"training{step}.safetensors"
-    training = replace_seed(task, step)
+    training = _training_of_step(task, step)
     trained = training.fine_tuned(narrow, checkpoint)
     after = scorer.of(trained).score
     entry = {
@@ -86,9 +90,12 @@ def _step(
     return trained, entry
 
 
-def replace_seed(task: PruningTask, step: int) -> PruningTask:
-    """The task with a seed of its own for the training of a step."""
-    training = task.training.model_copy(update={"seed": task.training.seed + 1000 * step})
+def _training_of_step(task: PruningTask, step: int) -> PruningTask:
+    """The task with a seed of its own for the training of a step, and its number of epochs."""
+    changes = {"seed": task.training.seed + 1000 * step}
+    if step < task.options.steps and task.options.epochs_between is not None:
+        changes["epochs"] = task.options.epochs_between
+    training = task.training.model_copy(update=changes)
     return replace(task, training=training)
 
 

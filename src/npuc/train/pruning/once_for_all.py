@@ -1,9 +1,9 @@
 """Once-for-all: one super-net is trained so that its narrow subnets work, too; then the best one under a budget is looked for.
 
 Widths and kernels are elastic: a subnet is the super-net with masks over its weights. Each training step runs the largest
-subnet, the smallest and some random ones (the sandwich rule); the largest learns from labels, the others from its outputs
-(in-place distillation). An evolutionary search then finds a subnet for any budget, which is cut out and saved without training:
-only its batch norm statistics are taken anew.
+subnet, the smallest and some random ones (the sandwich rule); the largest learns from labels or from the float network, the
+others from its outputs (in-place distillation). An evolutionary search then finds a subnet for any budget, which is cut out and
+saved without training: only its batch norm statistics are taken anew.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import torch.nn.functional as F
 
 from npuc.activity import activity
 from npuc.arrays import Array
-from npuc.errors import UsageError
 from npuc.ir import Graph, Weight, WeightStore, top
 from npuc.train.checkpoint import fingerprint
 from npuc.train.loop import fit
@@ -29,7 +28,7 @@ from npuc.train.pruning.groups import DependencyGraph
 from npuc.train.pruning.kernels import kernel_choices, kernel_masks, with_kernels
 from npuc.train.pruning.prepared import PruningTask
 from npuc.train.pruning.result import PruningResult
-from npuc.train.pruning.search import require_possible
+from npuc.train.pruning.search import capacity_harm, require_possible, search_widths
 from npuc.train.pruning.slimming import mask_arrays, slim
 from npuc.train.pruning.widths import dropped
 
@@ -37,6 +36,8 @@ _KEPT = 4
 """Parents of a generation."""
 _MUTATED = 0.15
 _TRIES = 60
+_LOOSE = 1.1
+"""A subnet whose estimated cost is more than this share of the budget is not measured; smaller kernels may save that much."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class SuperNet(torch.nn.Module):  # type: ignore[misc]
         self.importance = task.importance_of(self.dependencies)
         self.options = task.options
         self.kernels = kernel_choices(task.graph) if task.options.kernels else {}
-        self.choices = {group.name: self.costs.choices(group.name) for group in self.dependencies.groups}
+        require_possible(self.costs, task.budget)
+        self.choices = _elastic_widths(self.costs, task.budget, task.options.least_width)
         live = with_batch_norms(task.graph, task.statistics, task.device)
         self.network = TrainableNetwork(live)
         self._statistics = {
@@ -85,6 +87,10 @@ class SuperNet(torch.nn.Module):  # type: ignore[misc]
             if isinstance(op, top.BatchNorm)
             for value in (op.mean, op.variance)
         }
+        self.heat = task.training.temperature if task.training.loss != "labels" else 1.0
+        self._parts: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self._narrow: list[dict[str, Any]] = []
+        """The masks of the subnets of a step; their tensors stay where they are, as CUDA graphs need it."""
 
     @property
     def smallest(self) -> Subnet:
@@ -107,13 +113,42 @@ class SuperNet(torch.nn.Module):  # type: ignore[misc]
             masks[ref] = masks[ref] * mask if ref in masks else mask
         return masks
 
-    def run(self, subnet: Subnet, inputs: tuple[Any, ...]) -> Any:
+    def _part(self, subnet: Subnet) -> dict[str, Any]:
+        """The masks that the one width, or the one kernel, of a subnet puts on weights."""
+        if subnet.key not in self._parts:
+            device = next(self.parameters()).device
+            masks = self.masks(subnet)
+            self._parts[subnet.key] = {ref: torch.from_numpy(mask).to(device) for ref, mask in masks.items()}
+        return self._parts[subnet.key]
+
+    def draw_subnets(self) -> None:
+        """Choose the subnets of the next step: the smallest, and some at random."""
+        subnets = [self.smallest]
+        for _ in range(self.options.random_subnets):
+            subnets.append(self.drawn(lambda count: int(torch.randint(count, ()))))
+        if not self._narrow:
+            self._narrow = [
+                {ref: torch.ones_like(self.network.body.weight(ref)) for ref in self.masks(self.smallest)}
+                for _ in subnets
+            ]
+        for subnet, held in zip(subnets, self._narrow, strict=True):
+            masks: dict[str, Any] = {}
+            parts = [Subnet(widths={name: width}) for name, width in subnet.widths.items()]
+            parts += [Subnet(kernels={name: size}) for name, size in subnet.kernels.items()]
+            for part in parts:
+                for ref, mask in self._part(part).items():
+                    masks[ref] = masks[ref] * mask if ref in masks else mask
+            for ref, tensor in held.items():
+                if ref in masks:
+                    tensor.copy_(masks[ref].expand_as(tensor))
+                else:
+                    tensor.fill_(1)
+
+    def _run(self, masks: Mapping[str, Any], inputs: tuple[Any, ...]) -> Any:
         """The first output of a subnet with the statistics of the batch; those that are kept do not change."""
         body, graph = self.network.body, self.network.graph
         weights = {ref: body.weight(ref).clone() for ref in self._statistics}
-        for ref, mask in self.masks(subnet).items():
-            tensor = body.weight(ref)
-            weights[ref] = tensor * torch.from_numpy(mask).to(tensor.device)
+        weights |= {ref: body.weight(ref) * mask for ref, mask in masks.items()}
         values = {port.value: x for port, x in zip(graph.inputs, inputs, strict=True)}
         first = graph.outputs[0].value
         return body.run(self.network._live, values, [first], weights=weights)[first]
@@ -124,15 +159,25 @@ class SuperNet(torch.nn.Module):  # type: ignore[misc]
         if not self.training:
             return outputs
         first = outputs[0] if isinstance(outputs, tuple) else outputs
-        goal = F.log_softmax(first.detach().flatten(1), 1)
-        subnets = [self.smallest]
-        for _ in range(self.options.random_subnets):
-            subnets.append(self.drawn(lambda count: int(torch.randint(count, ()))))
+        goal = F.log_softmax(first.detach().float().flatten(1) / self.heat, 1)
         loss = torch.zeros((), device=first.device)
-        for subnet in subnets:
-            logs = F.log_softmax(self.run(subnet, inputs).flatten(1), 1)
-            loss = loss + F.kl_div(logs, goal, reduction="batchmean", log_target=True)
+        for masks in self._narrow:
+            logs = F.log_softmax(self._run(masks, inputs).float().flatten(1) / self.heat, 1)
+            loss = loss + self.heat**2 * F.kl_div(logs, goal, reduction="batchmean", log_target=True)
         return _WithLoss.apply(first, loss)
+
+
+def _elastic_widths(costs: WidthCosts, budget: Budget, least: float) -> dict[str, list[int]]:
+    """The widths of each group from all of it to the share `least`, or to less if the budget needs it."""
+    limit = budget.absolute(costs.whole)
+    while True:
+        choices = {
+            group.name: [width for width in costs.choices(group.name) if width >= least * group.size]
+            for group in costs.dependencies.groups
+        }
+        if least < 1e-3 or costs.exact({name: widths[-1] for name, widths in choices.items()}) <= limit:
+            return choices
+        least /= 2
 
 
 @dataclass(eq=False)
@@ -163,7 +208,7 @@ class TrainedSuperNet:
         for ref, mask in self.net.masks(subnet).items():
             store[ref] = Weight.of((store[ref].array() * mask).astype(np.float32))
         live.weights = WeightStore(store)
-        whole = folded(recalibrated(live, self.task.statistics, None, "cpu"), self.task.graph)
+        whole = folded(recalibrated(live, self.task.statistics, None, self.task.device), self.task.graph)
         dependencies = DependencyGraph(whole, self.task.exclude)
         narrow = slim(dependencies, dropped(dependencies, subnet.widths, self.net.importance))
         return with_kernels(narrow, subnet.kernels)
@@ -174,6 +219,15 @@ class TrainedSuperNet:
             scorer = self.task.scorer(self.task.graph)
             self._scores[subnet.key] = scorer.of(self.subnet(subnet)).score
         return self._scores[subnet.key]
+
+    def _balanced(self, limit: float) -> Subnet:
+        """The subnet of whole kernels that leaves no group too narrow: a good one to begin with."""
+        largest = {name: sizes[0] for name, sizes in self.net.kernels.items()}
+        harm = capacity_harm(self.costs)
+        widths = search_widths(self.costs, Budget(self.task.budget.kind, max(limit, 1.0000001)), harm).widths
+        least = self.net.smallest.widths
+        subnet = Subnet({name: max(width, least[name]) for name, width in widths.items()}, largest)
+        return subnet if self.cost(subnet) <= limit else self.net.smallest
 
     def search(self, budget: Budget) -> tuple[Subnet, list[dict[str, Any]]]:
         """The best subnet under a budget that an evolutionary search finds, and what each generation gave."""
@@ -188,7 +242,7 @@ class TrainedSuperNet:
         def draw() -> Subnet:
             for _ in range(_TRIES):
                 subnet = self.net.drawn(lambda count: int(min(rng.integers(count), rng.integers(count))))
-                if self.costs.estimate(subnet.widths) <= 1.3 * limit and fits(subnet):
+                if self.costs.estimate(subnet.widths) <= _LOOSE * limit and fits(subnet):
                     return subnet
             return self.net.smallest
 
@@ -197,7 +251,7 @@ class TrainedSuperNet:
             return _mixed(subnet, other, _MUTATED, rng)
 
         options = self.task.options
-        population = [draw() for _ in range(options.population)]
+        population = [self._balanced(limit), *(draw() for _ in range(options.population - 1))]
         history = []
         with activity("searching subnets", options.generations) as step:
             for generation in range(options.generations):
@@ -232,13 +286,7 @@ def _mixed(first: Subnet, second: Subnet, share: float, rng: np.random.Generator
 
 def train_super_net(task: PruningTask) -> TrainedSuperNet:
     """Train a super-net; with a work folder, an interrupted run goes on."""
-    if task.training.loss != "labels" or task.data.labels is None:
-        raise UsageError(
-            "once-for-all trains its largest subnet on labels, and the others on its outputs",
-            fix="Use the loss 'labels' and data with classes, or another method",
-        )
     net = SuperNet(task)
-    require_possible(net.costs, task.budget)
     checkpoint = None
     if task.work_dir is not None:
         task.work_dir.mkdir(parents=True, exist_ok=True)
@@ -248,6 +296,8 @@ def train_super_net(task: PruningTask) -> TrainedSuperNet:
         task.data,
         task.validation,
         task.training,
+        teacher=None if task.training.loss == "labels" else TrainableNetwork(task.graph),
+        before_step=lambda epoch, index, steps: net.draw_subnets(),
         checkpoint=checkpoint,
         settings={"network": fingerprint(task.graph), "exclude": sorted(task.exclude)},
         report=lambda epoch: task.report(epoch.line),

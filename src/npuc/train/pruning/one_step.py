@@ -1,6 +1,7 @@
 """One-step pruning, after EagleEye: many candidates are drawn under the budget, calibrated, measured, and the best is trained.
 
-Widths are drawn at random; in each group the most important channels stay. A candidate's batch norm statistics are taken anew
+Widths are drawn at random, and of each few draws the one stays that leaves no group too narrow (`search.capacity_harm`); in each
+group the most important channels stay. A candidate's batch norm statistics are taken anew
 before it is measured, without which the ranking says little about the networks after training. Where batch norms were folded
 into the layers, the mean and deviation of each channel are restored instead (`batch_norms`).
 """
@@ -16,10 +17,11 @@ from npuc.train.pruning.batch_norms import channel_moments
 from npuc.train.pruning.budget import WidthCosts
 from npuc.train.pruning.prepared import PruningTask
 from npuc.train.pruning.result import PruningResult
-from npuc.train.pruning.search import require_possible
+from npuc.train.pruning.search import capacity_harm, require_possible
 from npuc.train.pruning.widths import dropped
 
 _TRIES = 200
+_DRAWS = 8
 _TIGHT = 0.9
 """A candidate uses at least this share of the budget: what is far below it was pruned too much."""
 
@@ -55,11 +57,13 @@ def prune_in_one_step(task: PruningTask) -> PruningResult:
     scorer = task.scorer(task.graph)
     moments = channel_moments(task.graph, task.statistics, task.device)
     rng = np.random.default_rng(task.options.seed)
+    harm = capacity_harm(costs)
     candidates: dict[tuple[int, ...], dict[str, Any]] = {}
     aim = limit
     with activity("measuring candidates", task.options.candidates) as step:
         for _ in range(task.options.candidates):
-            widths = draw_widths(costs, aim, rng)
+            draws = [draw_widths(costs, aim, rng) for _ in range(_DRAWS)]
+            widths = min(draws, key=lambda draw: sum(harm(name, width) for name, width in draw.items()))
             key = tuple(widths.values())
             if key not in candidates:
                 cost = costs.exact(widths)
