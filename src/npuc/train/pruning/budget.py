@@ -195,9 +195,8 @@ class WidthCosts:
             costs = self.measure.layers(self.shapes.network(widths))
             for layer, lengths in signatures.items():
                 self.cache.layers[layer, lengths] = costs.get(layer, ())
-        return self._scale * _busiest(
-            costs for entry in signatures.items() if (costs := self.cache.layers[entry])
-        )
+        priced = (self.cache.layers[entry] for entry in signatures.items())
+        return self._scale * _busiest(cost for cost in priced if cost)
 
     def _elements(self, widths: Widths) -> dict[str, float]:
         """The elements that the cost of a layer goes with: of all its weights, or of the first, which multiplies."""
