@@ -2,11 +2,14 @@
 
 FILES are models of any form, tables, configurations and samples, or one folder; the page shows the folder that they are in, and
 reads nothing outside of it. The server answers this machine only. The first two models are what the page opens with: the one
-that is looked at, and the one that it is compared with. --export writes the page as one file that needs no server.
+that is looked at, and the one that it is compared with. --export writes the page as one file that needs no server;
+--node-data writes what Google's Model Explorer paints layers with: the time of a compiled model, or the SQNR of the first model
+against the second.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlencode
@@ -28,6 +31,14 @@ class StudioCommand(CommandOptions):
     export: Annotated[
         Path | None,
         typer.Option("--export", metavar="FILE.html", help="Write the page to this file, and serve nothing."),
+    ] = None
+    node_data: Annotated[
+        Path | None,
+        typer.Option(
+            "--node-data",
+            metavar="FILE.json",
+            help="Write data of layers for Model Explorer, and serve nothing.",
+        ),
     ] = None
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The port to listen at; 0 is any that is free.")
@@ -59,6 +70,14 @@ def command(args: StudioCommand) -> None:
         with write_atomically(args.export) as out:
             out.write(page.encode())
         printer.say(f"page written to {args.export}")
+        return
+    if args.node_data is not None:
+        from npuc.studio.export import layer_data
+
+        writable(args.node_data)
+        with write_atomically(args.node_data) as out:
+            out.write((json.dumps(layer_data(studio, names), indent=1) + "\n").encode())
+        printer.say(f"data written to {args.node_data}")
         return
     from npuc.studio.serving import serve
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from npuc import __version__
 from npuc.errors import NpucError, UsageError
+from npuc.studio.model_explorer.graph import node_data
 from npuc.studio.page import exported_page
 from npuc.studio.studio import FORMS, Sample, Studio
 
@@ -58,6 +60,25 @@ def export(studio: Studio, names: Sequence[str]) -> str:
         start["sample"] = sample
         answers |= _comparison(studio, shown[0].name, shown[1].name, sample)
     return exported_page({"answers": answers, "start": start})
+
+
+def layer_data(studio: Studio, names: Sequence[str]) -> dict[str, Any]:
+    """Data of layers for Model Explorer: of two forms the SQNR of the first against the second, of a program its time."""
+    kinds = {file.name: file.kind for file in studio.project.files()}
+    models = [name for name in names if kinds.get(name) in ("model", "network", "program")]
+    if not models:
+        raise UsageError(
+            "there is no model to write data of", fix="Name it: npuc studio MODEL --node-data FILE.json"
+        )
+    graph = PurePosixPath(models[0]).stem
+    if len(models) > 1:
+        sample = next((name for name in names if kinds.get(name) in ("image", "tensors")), "")
+        rows = studio.compare(models[1], models[0], Sample(sample))["layers"]
+        # JSON has no infinity, and a tensor that is exact has no error to paint.
+        known = {row["name"]: row["sqnr"] for row in rows if not isinstance(row["sqnr"], str)}
+        return node_data(graph, f"SQNR in dB against {models[1]}", known)
+    layers = studio.time(models[0])["layers"]
+    return node_data(graph, "time in µs", {layer["name"]: layer["microseconds"] for layer in layers})
 
 
 def _comparison(studio: Studio, other: str, reference: str, sample: str) -> dict[str, Any]:

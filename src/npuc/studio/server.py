@@ -233,7 +233,7 @@ def _digest(content: bytes) -> str:
 
 
 def _needed(request: Request, key: str) -> str:
-    value = request.query_params.get(key)
+    value: str | None = request.query_params.get(key)
     if not value:
         raise UsageError(f"the request has no '{key}'")
     return value
