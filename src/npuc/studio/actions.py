@@ -6,17 +6,16 @@ no request reaches a file outside of the project or an option that nobody though
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from npuc.errors import UsageError
 from npuc.studio.project import Project
+from npuc.target import available
 
 _LEVELS = ("0", "1", "2", "3")
 _LADDERS = ("default", "all")
-_TARGET = re.compile(r"[A-Za-z0-9][\w.-]{0,99}")
 
 
 def command_of(project: Project, request: Mapping[str, Any]) -> tuple[str, list[str], list[str]]:
@@ -29,8 +28,10 @@ def command_of(project: Project, request: Mapping[str, Any]) -> tuple[str, list[
 
 
 def _quantize(project: Project, request: Mapping[str, Any]) -> tuple[str, list[str], list[str]]:
-    model, output = _file(project, request, "model"), _output(project, request, ".mlir")
-    arguments = ["quantize", model, "-o", output, *_data(project, request), *_target(project, request)]
+    model = _model(project, request)
+    # What the command writes beside its output goes through the same check: a link there may lead out.
+    output = _output(project, request, ".mlir", beside=(".safetensors", ".quant.yaml"))
+    arguments = ["quantize", model, "-o", output, *_data(project, request), *_target(request)]
     if request.get("config"):
         arguments += ["--config", _file(project, request, "config")]
     if request.get("ladder"):
@@ -39,8 +40,8 @@ def _quantize(project: Project, request: Mapping[str, Any]) -> tuple[str, list[s
 
 
 def _compile(project: Project, request: Mapping[str, Any]) -> tuple[str, list[str], list[str]]:
-    model, output = _file(project, request, "model"), _output(project, request, ".npu")
-    arguments = ["compile", model, "-o", output, *_target(project, request, needed=True)]
+    model, output = _model(project, request), _output(project, request, ".npu")
+    arguments = ["compile", model, "-o", output, *_target(request, needed=True)]
     arguments += _data(project, request, needed=False)
     if request.get("config"):
         arguments += ["--config", _file(project, request, "config")]
@@ -67,33 +68,43 @@ def _file(project: Project, request: Mapping[str, Any], key: str) -> str:
     return f"./{name}"
 
 
-def _output(project: Project, request: Mapping[str, Any], suffix: str) -> str:
+def _model(project: Project, request: Mapping[str, Any]) -> str:
+    name = _text(request, "model")
+    project.model(name)
+    return f"./{name}"
+
+
+def _output(project: Project, request: Mapping[str, Any], suffix: str, beside: Sequence[str] = ()) -> str:
     name = _text(request, "output")
-    project.place(name)
     if PurePosixPath(name).suffix != suffix:
         raise UsageError(f"'{name[:100]}' does not end in {suffix}")
+    for ending in (suffix, *beside):
+        project.place(name.removesuffix(suffix) + ending)
     return f"./{name}"
 
 
 def _data(project: Project, request: Mapping[str, Any], *, needed: bool = True) -> list[str]:
     if request.get("data"):
-        return ["--data", _file(project, request, "data")]
+        name = _text(request, "data")
+        project.sample(name)
+        if "=" in name:
+            raise UsageError(
+                f"'{name[:100]}' has a '=', which --data would read as INPUT=PATH", fix="Rename it"
+            )
+        return ["--data", f"./{name}"]
     return ["--random"] if needed or request.get("random") is True else []
 
 
-def _target(project: Project, request: Mapping[str, Any], *, needed: bool = False) -> list[str]:
+def _target(request: Mapping[str, Any], *, needed: bool = False) -> list[str]:
     if not request.get("target") and not needed:
         return []
-    return ["--target", target_named(project, _text(request, "target"))]
+    return ["--target", target_named(_text(request, "target"))]
 
 
-def target_named(project: Project, name: str) -> str:
-    """A target by its name, or by a file of the project as commands that run there take it: never by another path."""
-    if name.endswith((".yaml", ".yml")):
-        project.path(name)
-        return f"./{name}"
-    if not _TARGET.fullmatch(name):
-        raise UsageError(f"there is no target '{name[:100]}'")
+def target_named(name: str) -> str:
+    """The name of a target that npuc knows. A path is not taken: a target file extends others, wherever they are."""
+    if all(file.name != name for file in available()):
+        raise UsageError(f"there is no target '{name[:100]}'", fix="'npuc targets list' shows what there is")
     return name
 
 
@@ -107,7 +118,10 @@ def _choice(request: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> s
 def _devices(request: Mapping[str, Any]) -> list[tuple[str, str]]:
     devices = request.get("devices") or {}
     if not isinstance(devices, dict) or not all(
-        isinstance(layer, str) and layer and not layer.startswith("-") and device in ("cpu", "npu")
+        isinstance(layer, str)
+        and layer.isprintable()
+        and layer[:1] not in ("", "-")
+        and device in ("cpu", "npu")
         for layer, device in devices.items()
     ):
         raise UsageError("'devices' says cpu or npu for names of layers")

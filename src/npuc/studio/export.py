@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -38,9 +39,11 @@ def export(studio: Studio, names: Sequence[str]) -> str:
     machines = [studio.time(file.name)["target"] for file in shown if file.kind == "program"]
     for file in shown:
         if machines and file.kind != "program":
-            answers["targets"] = {"targets": machines[:1]}
-            placed = studio.placement(file.name, machines[0])
-            answers[_key("placement", file=file.name, target=machines[0])] = placed
+            # A machine that was given as a file may have no name here.
+            with suppress(NpucError):
+                placed = studio.placement(file.name, machines[0])
+                answers[_key("placement", file=file.name, target=machines[0])] = placed
+                answers["targets"] = {"targets": machines[:1]}
     for file in shown:
         for form in FORMS:
             graph = studio.graph(file.name, form)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -39,6 +38,7 @@ _HEADERS = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+_TO_PAGE = (b"location", b"/")
 _THIS_MACHINE = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?")
 MOST_BODY = 64 << 20
 """Bytes of a request: an image or a tensor file that is dropped on the page."""
@@ -66,10 +66,12 @@ class Guard:
         if refusal is not None:
             await _answer(send, *refusal)
             return
+        knows = self._knows(headers)
         if scope["path"] == "/" and "token" in (query := parse_qs(scope["query_string"].decode("latin-1"))):
-            await self._exchange(send, query["token"][0])
+            # Whoever opens the printed address again in the same browser is let in by the cookie.
+            await (_answer(send, 303, "", _TO_PAGE) if knows else self._exchange(send, query["token"][0]))
             return
-        if not self._knows(headers):
+        if not knows:
             await _answer(send, 403, "Open the address that 'npuc studio' printed; it works once.")
             return
 
@@ -88,7 +90,7 @@ class Guard:
         if (origin is not None or scope["method"] not in ("GET", "HEAD")) and origin != f"http://{host}":
             return 403, "The request comes from another page."
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > self.most_body:
+        if not length.isdecimal() or int(length) > self.most_body:
             return 413, f"At most {self.most_body >> 20} MiB can be sent at once."
         return None
 
@@ -98,14 +100,15 @@ class Guard:
             return
         self.token = None
         cookie = f"{self._cookie}={self._session}; HttpOnly; SameSite=Strict; Path=/"
-        await _answer(send, 303, "", (b"location", b"/"), (b"set-cookie", cookie.encode()))
+        await _answer(send, 303, "", _TO_PAGE, (b"set-cookie", cookie.encode()))
 
     def _knows(self, headers: Mapping[str, str]) -> bool:
-        try:
-            value = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
-        except CookieError:
-            return False
-        return value is not None and secrets.compare_digest(value.value.encode(), self._session.encode())
+        # Other servers of this machine share the host's cookies, with values that `http.cookies` stops at.
+        for part in headers.get("cookie", "").split(";"):
+            name, _, value = part.strip().partition("=")
+            if name == self._cookie:
+                return secrets.compare_digest(value.encode(), self._session.encode())
+        return False
 
     def _bounded(self, receive: Receive) -> Receive:
         """A body without a length is cut off, too."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,6 +27,21 @@ _KEPT_LINES = 200
 _KEPT_JOBS = 100
 _PATIENCE = 5.0
 """Seconds that a cancelled command has to end by itself."""
+_PROGRAM = f"""
+import os, signal, threading, time
+
+def end_with_server(stream=os.dup(0)):
+    os.read(stream, 1)
+    os.killpg(0, signal.SIGINT)
+    time.sleep({_PATIENCE})
+    os.killpg(0, signal.SIGKILL)
+
+threading.Thread(target=end_with_server, daemon=True).start()
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+from npuc.cli import main
+raise SystemExit(main())
+"""
+"""What a job's process runs. Its input is a pipe that nobody writes to: it ends when the server does, however that happens."""
 
 
 @dataclass
@@ -50,7 +66,7 @@ class Job:
         return {
             "number": self.number,
             "title": self.title,
-            "command": " ".join(["npuc", *self.arguments]),
+            "command": shlex.join(["npuc", *self.arguments]),
             "writes": list(self.writes),
             "state": self.state,
             "lines": self.lines[-20:],
@@ -76,9 +92,9 @@ class Jobs:
             job = Job(self._next, title, (*arguments, "--json"), tuple(writes))
             self._next += 1
             process = subprocess.Popen(
-                [sys.executable, "-c", "from npuc.cli import main; raise SystemExit(main())", *job.arguments],
+                [sys.executable, "-c", _PROGRAM, *job.arguments],
                 cwd=self.folder,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
@@ -122,15 +138,16 @@ class Jobs:
         started = time.monotonic()
         assert process.stderr is not None and process.stdout is not None
         printed: list[bytes] = []
-        reader = threading.Thread(target=lambda: printed.append(process.stdout.read()), daemon=True)  # type: ignore[union-attr]
-        reader.start()
-        for line in process.stderr:
-            text = line.decode("utf-8", "replace").rstrip()
-            if text:
-                job.lines = [*job.lines, text][-_KEPT_LINES:]
-            job.seconds = time.monotonic() - started
-        status = process.wait()
-        reader.join()
+        with process:
+            reader = threading.Thread(target=lambda: printed.append(process.stdout.read()), daemon=True)  # type: ignore[union-attr]
+            reader.start()
+            for line in process.stderr:
+                text = line.decode("utf-8", "replace").rstrip()
+                if text:
+                    job.lines = [*job.lines, text][-_KEPT_LINES:]
+                job.seconds = time.monotonic() - started
+            status = process.wait()
+            reader.join()
         job.seconds = time.monotonic() - started
         try:
             job.result = json.loads(b"".join(printed) or b"null")

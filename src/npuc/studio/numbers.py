@@ -104,11 +104,11 @@ class Comparison:
             "layer": entry.layer,
             "kind": entry.kind,
             "type": entry.type,
-            "cosine": figures.cosine,
+            "cosine": plain(figures.cosine),
             "sqnr": plain(figures.sqnr),
             "max_error": plain(figures.max_error),
-            "saturation": entry.saturation,
-            "range_use": entry.range_use,
+            "saturation": plain(entry.saturation),
+            "range_use": plain(entry.range_use),
         }
         if entry.isolated is not None:
             row["isolated"] = plain(entry.isolated.sqnr)

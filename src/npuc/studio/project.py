@@ -1,15 +1,17 @@
 """The folder that a studio shows: its files by what they contain, and the only way from a name to a file.
 
 A name is a path below the folder with slashes, such as `runs/a.npu`. Names that leave the folder, directly or through a
-symbolic link, do not exist for the studio; neither do hidden files.
+symbolic link, do not exist for the studio; neither do hidden files. A model whose weights are in a second file is refused where a
+link beside it leads out, because that may be the second file.
 """
 
 from __future__ import annotations
 
 import os
-import stat
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,12 @@ from npuc.frontend.sniff import describe_content
 
 MOST_FILES = 2_000
 """Files that are listed; a folder of data sets has more, which nobody looks through in a list."""
+_MOST_ENTRIES = 20_000
+"""Entries of folders that are looked at, those near the top first: somebody may start the studio in a home folder."""
 _DEEPEST = 4
 _SKIPPED = frozenset({"__pycache__", "node_modules", "build", "dist"})
 _MODELS = frozenset({"onnx", "tflite", "keras", "tensorflow", "torch", "caffe", "darknet", "mlir", "npu"})
+_MODEL_KINDS = frozenset({"model", "network", "program"})
 _BY_SUFFIX = {
     ".yaml": "configuration",
     ".yml": "configuration",
@@ -38,6 +43,8 @@ _MODEL_SUFFIXES = frozenset(
     {".onnx", ".tflite", ".keras", ".h5", ".hdf5", ".pb", ".pt", ".pt2", ".pth", ".prototxt", ".cfg", ".mlir", ".npu",
      ".mxq", ".xmodel", ".bmodel"}
 )  # fmt: skip
+_ONE_FILE = frozenset({".onnx", ".tflite", ".keras", ".h5", ".hdf5", ".pt", ".pt2", ".pth", ".npu"})
+"""Models that are one file, or, in ONNX, that check themselves where a second one lies."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +91,36 @@ class Project:
     def path(self, name: str) -> Path:
         """The file of a name; an error if there is none, or if it lies outside of the folder."""
         place = self.place(name)
-        if not place.exists():
+        try:
+            there = place.exists()
+        except OSError:  # a name that is too long for a file
+            there = False
+        if not there:
             raise FileMissingError(f"the project has no file '{name}'")
         return place
+
+    def model(self, name: str) -> Path:
+        """The file or folder of a model; an error if reading it could lead out of the project."""
+        path = self._of_kind(name, _MODEL_KINDS, "model")
+        if path.is_dir() or path.suffix.lower() not in _ONE_FILE:
+            beside = path.rglob("*") if path.is_dir() else path.parent.iterdir()
+            for entry in sorted(entry for entry in beside if entry.is_symlink()):
+                if not self._inside(entry) and (path.is_dir() or not entry.is_dir()):
+                    raise UsageError(
+                        f"'{name}' may have its weights in '{entry.name}', a link that leads out of the project",
+                        fix="Copy what it links to into the project, or move the link to another folder",
+                    )
+        return path
+
+    def sample(self, name: str) -> Path:
+        """The file of an image or of tensors; never a list of other files."""
+        return self._of_kind(name, frozenset({"image", "tensors"}), "image or tensor file")
+
+    def _of_kind(self, name: str, kinds: frozenset[str], words: str) -> Path:
+        path = self.path(name)
+        if not (path.is_file() or path.is_dir()) or self._kind_of(path) not in kinds:
+            raise UsageError(f"'{name}' is no {words} that npuc knows")
+        return path
 
     def place(self, name: str) -> Path:
         """Where a file of that name is or would be.
@@ -105,15 +139,24 @@ class Project:
             raise UsageError(f"{name[:100]!r} is not a name of a file in this project")
         place = self.folder.joinpath(*parts)
         # A link, of the file or of a folder on the way, may lead out of the folder.
-        if not place.resolve().is_relative_to(self.folder):
+        if not self._inside(place):
             raise UsageError(f"{name[:100]!r} is not a name of a file in this project")
         return place
+
+    def _inside(self, path: Path) -> bool:
+        try:
+            return path.resolve().is_relative_to(self.folder)
+        except (OSError, RuntimeError):  # links in a circle
+            return False
 
     def files(self) -> list[ProjectFile]:
         """All files that the studio knows what to do with, by name."""
         listed = []
-        for name, entry in self._walk(self.folder, "", 1):
-            state = entry.stat()
+        for name, entry in islice(self._entries(), _MOST_ENTRIES):
+            try:
+                state = entry.stat()
+            except OSError:  # it went in the meantime
+                continue
             key = name, state.st_mtime_ns, state.st_size
             if key not in self._kinds:
                 self._kinds[key] = self._kind_of(Path(entry.path))
@@ -123,27 +166,31 @@ class Project:
                 break
         return sorted(listed, key=lambda file: file.name)
 
-    def _walk(self, folder: Path, before: str, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        except OSError:
-            return
-        for entry in entries:
-            name = before + entry.name
-            if entry.name.startswith(".") or not entry.name.isprintable() or entry.name in _SKIPPED:
-                continue
+    def _entries(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Everything that may be a file of the project, folder by folder, those near the top first."""
+        folders: deque[tuple[str, int]] = deque([("", 1)])
+        while folders:
+            before, depth = folders.popleft()
             try:
-                if not Path(entry.path).resolve().is_relative_to(self.folder):
-                    continue
-                if entry.is_dir():
-                    if (Path(entry.path) / "saved_model.pb").is_file():
-                        yield name, entry
-                    elif depth < _DEEPEST:
-                        yield from self._walk(Path(entry.path), f"{name}/", depth + 1)
-                elif stat.S_ISREG(entry.stat().st_mode):
-                    yield name, entry
+                entries = sorted(os.scandir(self.folder / before), key=lambda entry: entry.name)
             except OSError:
                 continue
+            for entry in entries:
+                name = before + entry.name
+                if entry.name.startswith(".") or not entry.name.isprintable() or entry.name in _SKIPPED:
+                    continue
+                try:
+                    if entry.is_symlink() and not self._inside(Path(entry.path)):
+                        continue
+                    if entry.is_dir():
+                        if (Path(entry.path) / "saved_model.pb").is_file():
+                            yield name, entry
+                        elif depth < _DEEPEST:
+                            folders.append((f"{name}/", depth + 1))
+                    elif entry.is_file():
+                        yield name, entry
+                except OSError:
+                    continue
 
     @staticmethod
     def _kind_of(path: Path) -> str:

@@ -51,6 +51,7 @@ def application(studio: Studio, jobs: Jobs) -> Starlette:
     """The ASGI application, without the guard."""
     try:
         from starlette.applications import Starlette
+        from starlette.requests import ClientDisconnect
         from starlette.responses import JSONResponse, Response
         from starlette.routing import Route
     except ImportError as error:
@@ -71,6 +72,8 @@ def application(studio: Studio, jobs: Jobs) -> Starlette:
                 return JSONResponse(_told(error.refusal), 409)
             except NpucError as error:
                 return JSONResponse(_told(error), 400)
+            except ClientDisconnect:  # also what the guard makes of a body that is too large
+                return JSONResponse(_told(UsageError("the request is too large, or was broken off")), 413)
 
         return respond
 
@@ -156,7 +159,7 @@ class _Routes:
         return await asyncio.to_thread(self.studio.time, _needed(request, "file"))
 
     async def placement(self, request: Request) -> Any:
-        file, target = _needed(request, "file"), target_named(self.files, _needed(request, "target"))
+        file, target = _needed(request, "file"), target_named(_needed(request, "target"))
         return await asyncio.to_thread(self.studio.placement, file, target)
 
     async def compare(self, request: Request) -> Any:
@@ -188,6 +191,8 @@ class _Routes:
             raise UsageError(f"'{name}' is no configuration", fix="Configurations and schedules end in .yaml")
         if len(text) > _LARGEST_TEXT:
             raise UsageError(f"a configuration has at most {_LARGEST_TEXT >> 20} MiB")
+        if path.exists() and (not path.is_file() or path.stat().st_size > _LARGEST_TEXT):
+            raise UsageError(f"'{name}' is no configuration")
         before = _digest(path.read_bytes()) if path.exists() else ""
         if before != digest:
             raise _SavedInBetweenError(name)
@@ -241,7 +246,7 @@ def _needed(request: Request, key: str) -> str:
 
 def _number(request: Request, key: str) -> int:
     text = request.query_params.get(key, "0")
-    if not text.isdigit() or len(text) > 9:
+    if not text.isdecimal() or len(text) > 9:
         raise UsageError(f"'{key}' is not a number")
     return int(text)
 
@@ -265,4 +270,8 @@ def _string(body: dict[str, Any], key: str) -> str:
     value = body.get(key)
     if not isinstance(value, str):
         raise UsageError(f"the request has no text '{key}'")
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        raise UsageError(f"'{key}' is not text") from None
     return value

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
+import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from npuc.errors import MissingExtraError, OutputError
 from npuc.studio.guard import Guard
@@ -33,13 +37,35 @@ def serve(studio: Studio, port: int, start: str, *, browser: bool, say: Callable
     say(f"npuc studio shows {studio.project.folder}")
     say(f"open {address}")
     say("the address works once, from this machine; Ctrl-C ends the server")
-    if browser:
-        webbrowser.open(address)
+    if browser and _has_screen(os.environ):
+        # A thread, because some browsers come back only when they are closed.
+        threading.Thread(target=_show, args=(address,), daemon=True).start()
     config = uvicorn.Config(
-        guard, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=2
+        guard,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+        ws="none",
     )
     with listening:
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def _has_screen(environment: Mapping[str, str]) -> bool:
+    """Whether a browser would open a window: not through SSH without a display, where one for the terminal would take it over.
+
+    >>> _has_screen({"DISPLAY": ":0"})
+    True
+    """
+    if sys.platform in ("darwin", "win32"):
+        return "SSH_CONNECTION" not in environment
+    return any(environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+
+
+def _show(address: str) -> None:
+    with suppress(webbrowser.Error, OSError):
+        webbrowser.open(address)
 
 
 def _listening(port: int) -> socket.socket:
@@ -47,6 +73,8 @@ def _listening(port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(("127.0.0.1", port))
+        # The browser may ask before the server is there to answer.
+        listening.listen()
     except OSError as error:
         listening.close()
         raise OutputError(

@@ -85,10 +85,10 @@ class Studio:
 
     def placement(self, name: str, target: str) -> dict[str, Any]:
         """On which device each layer would run, with the reason and the lever."""
-        machine = load_target(self.project.path(target[2:]) if target.startswith("./") else target)
+        machine = load_target(target)
 
         def inspect() -> dict[str, Any]:
-            inspection, _ = inspect_graph(load_for_inspection(self.project.path(name)), machine)
+            inspection, _ = inspect_graph(load_for_inspection(self.project.model(name)), machine)
             return inspection.as_json()
 
         return self._once(("placement", target), [name], inspect)
@@ -115,20 +115,18 @@ class Studio:
 
     def _inputs(self, opened: Opened, sample: Sample) -> dict[str, np.ndarray[Any, Any]]:
         from npuc.calib.feeding import Feeder
-        from npuc.calib.several import open_places
-        from npuc.calib.sources import DataOptions, random_data
+        from npuc.calib.sources import DataOptions, open_data, random_data
 
         assert opened.graph is not None
         if sample.file:
-            place = str(self.project.path(sample.file))
-            source = open_places(opened.graph, [place], DataOptions(max_count=1))
+            source = open_data(opened.graph, self.project.sample(sample.file), DataOptions(max_count=1))
         else:
             source = random_data(opened.graph, 1, sample.seed)
         batch = next(iter(Feeder(opened.graph, source, strict=True).batches()))
         return dict(batch.inputs)
 
     def _opened(self, name: str, form: str = "canonical") -> Opened:
-        path = self.project.path(name)
+        path = self.project.model(name)
         return self._once(("opened", form), [name], lambda: open_layers(path, _loader(form)))
 
     def _graph(self, name: str, form: str) -> StudioGraph:
