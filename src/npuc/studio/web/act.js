@@ -1,9 +1,11 @@
 // Change a layer's bits or device, quantize and compile again, and see accuracy and cycles move. What is saved are the files that the
 // command line takes.
 const changes = new Map();
+// A text of JSON is one of YAML too, but for characters that YAML takes as line ends or does not allow.
+const yamlText = text => JSON.stringify(text).replace(/[\u007f-\u009f\u2028\u2029\ufeff\ufffe\uffff]/g, mark => "\\u" + mark.charCodeAt(0).toString(16).padStart(4, "0"));
 function configurationText() {
   const lines = ["# Written by npuc studio; npuc quantize --config and npuc compile --config take it.", "layers:"];
-  for (const [layer, {scheme}] of [...changes].sort()) if (scheme) lines.push("  " + JSON.stringify(layer) + ": " + scheme);
+  for (const [layer, {scheme}] of [...changes].sort()) if (scheme) lines.push("  " + yamlText(layer) + ": " + scheme);
   return lines.length > 2 ? lines.join("\n") + "\n" : "";
 }
 async function actView(place) {
@@ -59,7 +61,8 @@ async function actView(place) {
       element("button", {type: "button", id: "act-save", onclick: () => attempt(async () => { const file = await save(); say(file ? "Saved as " + file : "There is no change to save.", !file); })}, "Save as configuration")),
     element("h2", {}, "Jobs"), jobs);
   list();
-  const show = () => jobs.replaceChildren(...state.project.jobs.map(job => element("div", {class: "card job " + job.state},
+  const none = element("p", {class: "soft"}, "None yet.");
+  const show = () => jobs.replaceChildren(...(state.project.jobs.length ? [] : [none]), ...state.project.jobs.map(job => element("div", {class: "card job " + job.state},
     element("div", {class: "split"}, element("strong", {}, job.title), element("span", {}, job.state + ", " + job.seconds + " s"),
       job.state === "running" ? element("button", {type: "button", onclick: () => attempt(async () => { await ask("jobs/" + job.number, {}, undefined, "DELETE"); await refresh(); })}, "Cancel")
         : job.state === "done" ? element("button", {type: "button", onclick: () => change({a: job.writes[0].replace(/^\.\//, ""), tab: "graph"})}, "Open") : ""),

@@ -88,10 +88,10 @@ const rgb = ([r, g, b]) => "rgb(" + r + "," + g + "," + b + ")";
 const inkOn = ([r, g, b]) => 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#18212f" : "#f4f7fb";
 // Okabe and Ito's colours: told apart by all eyes.
 const CATEGORIES = [[86, 180, 233], [230, 159, 0], [0, 158, 115], [240, 228, 66], [204, 121, 167], [213, 94, 0], [0, 114, 178], [170, 170, 170]];
-const categoryOf = new Map();
-function category(word) {
-  if (!categoryOf.has(word)) categoryOf.set(word, CATEGORIES[categoryOf.size % CATEGORIES.length]);
-  return categoryOf.get(word);
+// The colour of each word: the first words, which should be the most frequent, have one of their own, and the others share grey.
+function categories(words) {
+  const own = words.length > CATEGORIES.length ? CATEGORIES.length - 1 : words.length;
+  return new Map(words.map((word, i) => [word, i < own ? CATEGORIES[i] : CATEGORIES.at(-1)]));
 }
 
 function tip(event, lines) {

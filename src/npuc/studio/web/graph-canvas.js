@@ -27,7 +27,7 @@ class GraphCanvas {
   fit() {
     const width = this.place.clientWidth || 800, height = this.place.clientHeight || 600;
     // A deep network is drawn as wide as it is and from its top; fitting its height would leave a line.
-    this.scale = Math.max(0.25, Math.min(1.1, (width - 24) / this.drawing.width, Math.max(0.55, (height - 24) / this.drawing.height)));
+    this.scale = Math.max(0.25, Math.min(1.1, (width - 24) / this.drawing.width, Math.max(0.75, (height - 24) / this.drawing.height)));
     this.x = (width - this.drawing.width * this.scale) / 2;
     this.y = 12;
     this.moved = false;
@@ -93,11 +93,12 @@ class GraphCanvas {
     const ink = fill ? inkOn(fill) : colours.ink;
     pen.fillStyle = ink;
     pen.textAlign = "center";
-    const middle = box.x + box.width / 2, most = Math.floor(box.width / 7);
+    const middle = box.x + box.width / 2, most = box.width - 12;
     pen.font = "600 11.5px system-ui, sans-serif";
-    pen.fillText(cut(box.isScope ? "+ " + graph.scopes[box.number].name : node.name, most), middle, box.y + 15);
+    const lower = box.y + (box.height - BOX.height) / 2;
+    pen.fillText(fitted(pen, box.isScope ? "+ " + graph.scopes[box.number].name : this.folded.shortName(box.number), most), middle, lower + 15);
     pen.font = "11px system-ui, sans-serif";
-    pen.fillText(cut(box.isScope ? count(this.folded.members[box.number].length) + " layers" : [node.kind, node.type].filter(word => word).join("  "), most), middle, box.y + 29);
+    pen.fillText(fitted(pen, box.isScope ? count(this.folded.members[box.number].length) + " layers" : [node.kind, plainType(node.type)].filter(word => word).join("  "), most), middle, lower + 29);
     pen.textAlign = "left";
   }
   at(event) {
@@ -195,6 +196,13 @@ class GraphCanvas {
     if (node.parameters) lines.push(count(node.parameters) + " parameters");
     return lines;
   }
+}
+// A type without its scales: 1x8x4x!npu.q<i8, ...> is 1x8x4xi8.
+const plainType = type => type && type.replace(/!npu\.q<(\w+).*/, "$1");
+// A text as wide as its place; letters differ too much in width to count them.
+function fitted(pen, text, most) {
+  const wide = pen.measureText(text).width;
+  return wide <= most ? text : cut(text, Math.max(3, Math.floor(text.length * most / wide) - 1));
 }
 function roundedBox(pen, box, radius) {
   pen.beginPath();

@@ -8,10 +8,24 @@ class FoldedGraph {
     this.members = graph.scopes.map(() => []);
     graph.nodes.forEach((node, i) => { for (let at = node.scope; at >= 0; at = graph.scopes[at].parent) this.members[at].push(i); });
     this.open = new Set([0]);
-    // A small graph opens unfolded: nothing is gained by hiding thirty layers.
-    if (graph.nodes.length <= 60) graph.scopes.forEach((_, i) => this.open.add(i));
+    this.openWhatFits(80);
     this.layouts = new Map();
     this.edgesAt = this.liftEdges();
+  }
+  // Opens level after level while no more boxes than these are drawn: nothing is gained by hiding thirty layers.
+  openWhatFits(most) {
+    const sizeOf = scope => this.children[scope].nodes.length + this.children[scope].scopes.length;
+    let level = this.children[0].scopes, drawn = sizeOf(0);
+    while (level.length && (drawn += level.reduce((sum, scope) => sum + sizeOf(scope) - 1, 0)) <= most) {
+      for (const scope of level) this.open.add(scope);
+      level = level.flatMap(scope => this.children[scope].scopes);
+    }
+  }
+  // The name of a node without the scopes that are drawn around it.
+  shortName(node) {
+    let rest = this.graph.nodes[node].name.replace(/^\/+(?=.)/, "");
+    for (const scope of this.pathOf(node)) for (const part of this.graph.scopes[scope].name.split("/")) if (part && rest.startsWith(part) && "/.".includes(rest[part.length] || "-")) rest = rest.slice(part.length + 1);
+    return rest || this.graph.nodes[node].name;
   }
   pathOf(node) {
     const path = [];

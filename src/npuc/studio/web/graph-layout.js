@@ -34,6 +34,11 @@ function layoutScope(folded, scope) {
   const result = {
     boxes, lines, width: Math.max(right - left + 2 * BOX.pad, scope ? 90 : 0), height: bottom - top + 2 * BOX.pad + (scope ? BOX.title : 0),
   };
+  // What enters or leaves goes on to where the edge outside ends: the middle of the border.
+  for (const line of lines) {
+    if (line.from === "in") line.points.unshift([result.width / 2, 0]);
+    if (line.to === "out") line.points.push([result.width / 2, result.height]);
+  }
   folded.layouts.set(scope, result);
   return result;
 }

@@ -2,7 +2,7 @@
 const view = byId("view");
 const VIEWS = {graph: graphView, numbers: numbersView, time: timeView, placement: placementView, act: actView};
 const PAINTS = {kind: "op", device: "device", bits: "bits", macs: "MACs", parameters: "parameters", time: "time", sqnr: "SQNR", isolated: "SQNR alone"};
-let canvases = [];
+let canvases = [], repaint = () => {};
 
 async function graphView(place) {
   const paint = element("select", {id: "paint-by", onchange: () => { state.paint = paint.value; painted(); }}, ...Object.entries(PAINTS).map(([key, words]) => element("option", {value: key}, words)));
@@ -10,7 +10,7 @@ async function graphView(place) {
   const search = element("input", {type: "search", id: "find", placeholder: "Find a layer", "aria-label": "Find a layer", list: "layer-names"});
   const names = element("datalist", {id: "layer-names"}), legend = element("div", {class: "legend", id: "legend"});
   const tools = element("div", {class: "tools"}, element("label", {}, "Colour ", paint), search, names,
-    element("button", {type: "button", onclick: () => canvases.forEach(one => { one.folded.openAll(); one.update(); })}, "Unfold all"),
+    element("button", {type: "button", onclick: () => canvases.forEach(one => { one.folded.openAll(); one.update(); one.fit(); })}, "Unfold all"),
     element("button", {type: "button", onclick: () => canvases.forEach(one => { one.folded.foldAll(); one.update(); one.fit(); })}, "Fold all"),
     element("button", {type: "button", "aria-label": "Zoom in", onclick: () => canvases.forEach(one => one.zoom(1.4))}, "+"),
     element("button", {type: "button", "aria-label": "Zoom out", onclick: () => canvases.forEach(one => one.zoom(1 / 1.4))}, "−"),
@@ -18,7 +18,6 @@ async function graphView(place) {
   const panes = element("div", {class: "panes"}), details = element("div", {class: "card", id: "details", role: "region", "aria-label": "The layer that is chosen"}, element("p", {class: "soft"}, "Choose a layer: a click, or the arrow keys."));
   place.append(element("div", {class: "split"}, legend, tools), element("div", {class: "graph-frame"}, panes, details));
   const files = [state.a, ...(state.b && state.b !== state.a ? [state.b] : [])].filter(file => file);
-  if (!files.length) { panes.append(element("p", {class: "empty"}, "This folder has no model. npuc studio takes a folder or files.")); return; }
   canvases = [];
   const values = {};
   for (const file of files) {
@@ -64,15 +63,22 @@ async function graphView(place) {
     say("");
     paintGraphs(values, legend);
   });
+  repaint = painted;
   await painted();
-  if (state.layer) for (const canvas of canvases) canvas.chooseTensor(state.layer, true);
+  const kept = canvases.find(canvas => canvas.byTensor.has(state.layer));
+  if (kept) choose(kept.folded.graph, kept.file, kept.byTensor.get(state.layer), true);
 }
 
 // What a box is worth under a colour: of a folded scope the sum of its times and sizes, and the worst of its errors.
 function paintGraphs(values, legend) {
   const by = state.paint, sums = by === "time" || by === "macs" || by === "parameters", errors = by === "sqnr" || by === "isolated";
+  // Inputs and outputs are no layers: an output would show the time of the layer that makes it once more.
+  const isEnd = node => node.device === "input" || node.device === "output";
+  const often = new Map();
+  if (!sums && !errors) for (const node of canvases.flatMap(canvas => canvas.folded.graph.nodes)) if (!isEnd(node) && node[by]) often.set(String(node[by]), (often.get(String(node[by])) || 0) + 1);
+  const words = [...often.keys()].sort((a, b) => often.get(b) - often.get(a)), category = categories(words);
   for (const canvas of canvases) {
-    const valueOf = node => by in values ? (values[by].get((node.tensors || [node.name])[0]) ?? values[by].get(node.name)) : node[by];
+    const valueOf = node => isEnd(node) ? undefined : by in values ? (values[by].get((node.tensors || [node.name])[0]) ?? values[by].get(node.name)) : node[by];
     const boxValue = (box, folded) => {
       const members = box.isScope ? folded.members[box.number].map(i => folded.graph.nodes[i]) : [folded.graph.nodes[box.number]];
       const known = members.map(valueOf).filter(value => value !== undefined && value !== "");
@@ -88,13 +94,15 @@ function paintGraphs(values, legend) {
       if (value === undefined) return null;
       if (sums) return mixed(dark() ? RAMP : [[246, 246, 250], ...RAMP.slice(1).reverse()], Math.sqrt(value / most));
       if (errors) return mixed([...SIGNED].reverse(), Math.max(0, Math.min(1, value / 50)));
-      return category(String(value));
+      return category.get(String(value)) || null;
     };
     canvas.later();
   }
-  const words = sums ? [] : errors ? [] : [...new Set(canvases.flatMap(canvas => canvas.folded.graph.nodes.map(node => node[by])))].filter(word => word !== undefined && word !== "").slice(0, 12);
-  legend.replaceChildren(...words.map(word => { const dot = element("i", {class: "dot"}); dot.style.background = rgb(category(String(word))); return element("span", {}, dot, String(word)); }),
-    ...(sums ? [element("span", {}, "dark: more " + PAINTS[by])] : errors ? [element("span", {}, "orange: 0 dB, blue: 50 dB and more")] : []));
+  const entry = (colour, text) => { const dot = element("i", {class: "dot"}); dot.style.background = rgb(colour); return element("span", {}, dot, text); };
+  const others = words.filter(word => words.length > CATEGORIES.length && category.get(word) === CATEGORIES.at(-1));
+  legend.replaceChildren(...words.filter(word => !others.includes(word)).map(word => entry(category.get(word), word)),
+    ...(others.length ? [entry(CATEGORIES.at(-1), others.length > 3 ? others.length + " others" : others.join(", "))] : []),
+    ...(sums ? [element("span", {}, (dark() ? "bright" : "dark") + ": more " + PAINTS[by])] : errors ? [element("span", {}, "orange: 0 dB, blue: 50 dB and more")] : []));
 }
 
 function remember() {
@@ -113,12 +121,16 @@ async function render() {
     tab.tabIndex = on ? 0 : -1;
   }
   view.setAttribute("aria-labelledby", "tab-" + state.tab);
+  // Only a float model has forms, and only its graph shows them.
+  const formed = state.project.files.some(file => file.kind === "model" && (file.name === state.a || file.name === state.b));
+  byId("form-choice").hidden = state.tab !== "graph" || !formed;
   remember();
   say("");
   const inside = element("div", {class: "inside view-" + state.tab});
   view.replaceChildren(inside);
   view.dataset.ready = "";
-  await attempt(() => VIEWS[state.tab](inside));
+  if (state.a) await attempt(() => VIEWS[state.tab](inside));
+  else inside.append(element("p", {class: "empty"}, "This folder has no model yet: put one there, or start npuc studio with a folder or files."));
   if (number === shown) view.dataset.ready = state.tab;
 }
 function fillChoices() {
@@ -138,8 +150,10 @@ async function refresh() {
   if (!isNew) return;
   byId("project").textContent = project.name;
   document.title = project.name + " - npuc studio";
+  const hadNone = !state.a;
   fillChoices();
   const inside = view.firstElementChild;
+  if (hadNone && state.a && inside) { render(); return; }
   if (inside && inside.refreshed) inside.refreshed();
 }
 listeners.push(changes => { if (["a", "b", "form", "tab"].some(key => key in changes)) { fillChoices(); render(); } else remember(); });
@@ -157,7 +171,7 @@ tabs.forEach((tab, i) => {
     change({tab: next.dataset.tab});
   };
 });
-followTheme(() => { if (profileShown) profileShown.repaint(); canvases.forEach(canvas => canvas.later()); if (state.tab === "numbers") render(); });
+followTheme(() => { if (profileShown) profileShown.repaint(); if (state.tab === "graph" && canvases.length) repaint(); if (state.tab === "numbers") render(); });
 // An image or tensors dropped on the page become the sample.
 addEventListener("dragover", event => event.preventDefault());
 addEventListener("drop", event => {

@@ -1,5 +1,6 @@
 // Two forms on one sample: which layer is wrong first, and how one tensor looks in both.
 const worst = value => typeof value === "number" ? value : value === "inf" ? 1e9 : -1e9;
+const opOf = row => row.kind.replace(/^(npu|top)\./, "");
 const GOOD_DECIBELS = 20;
 
 function sampleChoice(onChange) {
@@ -29,10 +30,10 @@ async function numbersView(place) {
     else verdict.append("No layer is below " + GOOD_DECIBELS + " dB. ");
     if (alone) verdict.append("By itself, the worst is ", element("button", {type: "button", class: "link", onclick: () => open(alone)}, alone.name), " (" + decibel(alone.isolated) + " dB on exact inputs).");
     const columns = [
-      ["layer", row => cut(row.name, 46), row => row.name, "text name"], ["op", row => row.kind, row => row.kind, "text"], ["type", row => row.type, row => row.type, "text"],
+      ["layer", row => cut(row.name, 46), row => row.name, "text name"], ["op", row => opOf(row), opOf, "text"], ["type", row => row.type, row => row.type, "text"],
       ["SQNR dB", row => decibel(row.sqnr), row => worst(row.sqnr)], ["alone dB", row => decibel(row.isolated), row => row.isolated === undefined ? 1e9 : worst(row.isolated)],
-      ["cosine", row => row.cosine.toFixed(6), row => row.cosine], ["largest error", row => Number(row.max_error).toPrecision(3), row => worst(row.max_error)],
-      ["saturated", row => row.type === "f32" ? "" : share(row.saturation), row => row.saturation], ["range used", row => row.type === "f32" ? "" : share(row.range_use), row => row.range_use],
+      ["cosine", row => Number(row.cosine).toFixed(6), row => worst(row.cosine)], ["largest error", row => Number(row.max_error).toPrecision(3), row => worst(row.max_error)],
+      ["saturated", row => row.type === "f32" ? "" : share(row.saturation), row => worst(row.saturation)], ["range used", row => row.type === "f32" ? "" : share(row.range_use), row => worst(row.range_use)],
     ];
     const {table, lines} = sortedTable(layers, columns, open, "Errors of layers");
     const mark = name => layers.forEach((layer, i) => lines[i].classList.toggle("chosen", layer.name === name));
@@ -46,7 +47,8 @@ async function numbersView(place) {
 // SQNR over the layers in the order in which they run: accumulated as a line, each layer alone as dots.
 function decibelPlot(layers, open) {
   const canvas = element("canvas", {class: "plot", role: "img", "aria-label": "SQNR of layers in the order in which they run"});
-  const frame = element("div", {class: "card flush"}, canvas), height = 150;
+  const words = "line: with all layers before" + (layers.some(layer => layer.isolated !== undefined) ? "; squares: the layer alone on exact inputs" : "");
+  const frame = element("div", {class: "card flush"}, canvas, element("p", {class: "soft caption"}, words)), height = 150;
   const most = 60, y = value => 10 + (1 - Math.max(0, Math.min(most, worst(value))) / most) * (height - 30);
   const x = (i, width) => 40 + i / Math.max(1, layers.length - 1) * (width - 52);
   const draw = () => {
@@ -65,8 +67,6 @@ function decibelPlot(layers, open) {
     pen.stroke();
     pen.fillStyle = style("DMA");
     layers.forEach((layer, i) => { if (layer.isolated !== undefined) pen.fillRect(x(i, width) - 2, y(layer.isolated) - 2, 4, 4); });
-    pen.fillStyle = style("soft");
-    pen.fillText("line: with all layers before, squares: the layer alone on exact inputs", 44, height - 4);
   };
   canvas.onclick = event => { const i = Math.round((event.offsetX - 40) / (frame.clientWidth - 52) * (layers.length - 1)); if (layers[i]) open(layers[i]); };
   canvas.onpointermove = event => {
