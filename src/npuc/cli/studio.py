@@ -40,6 +40,13 @@ class StudioCommand(CommandOptions):
             help="Write data of layers for Model Explorer, and serve nothing.",
         ),
     ] = None
+    postprocess: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND[:NAME=VALUE,...]",
+            help="How outputs become boxes that are drawn on images, as 'npuc eval' takes it.",
+        ),
+    ] = ""
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The port to listen at; 0 is any that is free.")
     ] = 0
@@ -66,7 +73,7 @@ def command(args: StudioCommand) -> None:
         if args.export.suffix.lower() not in (".html", ".htm"):
             raise UsageError(f"--export '{args.export}' is not an .html file")
         writable(args.export)
-        page = export(studio, names or [file.name for file in project.files()])
+        page = export(studio, names or [file.name for file in project.files()], args.postprocess)
         with write_atomically(args.export) as out:
             out.write(page.encode())
         printer.say(f"page written to {args.export}")
@@ -83,5 +90,9 @@ def command(args: StudioCommand) -> None:
 
     models = [file.name for file in project.files() if file.kind in ("model", "network", "program")]
     chosen = [name for name in names if name in models]
-    start = urlencode(dict(zip(("a", "b"), chosen, strict=False)))
-    serve(studio, args.port, start, browser=args.browser, say=lambda words: print(words, flush=True))
+    start = dict(zip(("a", "b"), chosen, strict=False))
+    if args.postprocess:
+        start["decode"] = args.postprocess
+    serve(
+        studio, args.port, urlencode(start), browser=args.browser, say=lambda words: print(words, flush=True)
+    )

@@ -264,7 +264,7 @@ class Feeding:
             )
         port = self._port(where)
         shape, dtype = shape_of(port.value), dtype_of(port.type).numpy
-        preprocess = self._preprocess(port)
+        preprocess = self.preprocessing(port)
         if loaded.image is not None:
             tensor = image_tensor(loaded.image, preprocess, shape, dtype)
         else:
@@ -284,7 +284,7 @@ class Feeding:
         else:
             assert loaded.path is not None
             height, width = image_size(loaded.path)
-        return ImageView(height, width, shape_of(port.value), self._preprocess(port))
+        return ImageView(height, width, shape_of(port.value), self.preprocessing(port))
 
     def _fitted(self, sound: Array, where: str) -> Array:
         shape = shape_of(self._port(where).value)
@@ -301,7 +301,8 @@ class Feeding:
         (port,) = self.ports.values()
         return port
 
-    def _preprocess(self, port: Port) -> Preprocess:
+    def preprocessing(self, port: Port) -> Preprocess:
+        """How an image becomes this input."""
         preprocess = (
             Preprocess.from_dict(port.preprocess)
             if port.preprocess

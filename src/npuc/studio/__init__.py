@@ -3,6 +3,7 @@
     project     the files of a folder, by what they contain; nothing outside of it is ever opened
     graphs      a model of any form as nodes, edges and scopes
     numbers     two forms on one sample: every layer's error, and one tensor in both
+    images      one image through several models: what they are given, classes and boxes
     timing      the time of a compiled model, as `npuc profile` tells it
     jobs        `npuc` commands that the page starts: progress, cancel, what they wrote
     guard       who may ask: a token that becomes a cookie, checked Host and Origin, a content security policy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
@@ -9,16 +10,21 @@ from typing import Any
 
 from npuc import __version__
 from npuc.errors import NpucError, UsageError
+from npuc.studio.images import MOST_MODELS
 from npuc.studio.model_explorer.graph import node_data
 from npuc.studio.page import exported_page
-from npuc.studio.studio import FORMS, Sample, Studio
+from npuc.studio.project import ProjectFile
+from npuc.studio.studio import FORMS, ImageQuestion, Sample, Studio
 
 MOST_TENSORS = 400
 """Tensors of which the exported page shows values: each takes up to 100 KB."""
 
 
-def export(studio: Studio, names: Sequence[str]) -> str:
-    """The page about these files: each graph, each profile, and the first file against the second."""
+def export(studio: Studio, names: Sequence[str], decode: str = "") -> str:
+    """The page about these files: each graph, each profile, the first file against the second, and what they make of an image.
+
+    `decode` says how outputs become boxes, as `npuc eval --postprocess` takes it.
+    """
     files = [file for file in studio.project.files() if file.name in names]
     models = [file for file in files if file.kind in ("model", "network", "program")]
     if not models:
@@ -62,6 +68,16 @@ def export(studio: Studio, names: Sequence[str]) -> str:
         sample = next((file.name for file in files if file.kind in ("image", "tensors")), "")
         start["sample"] = sample
         answers |= _comparison(studio, shown[0].name, shown[1].name, sample)
+    for file in files:
+        if file.kind == "image":
+            labels = next((other.name for other in files if other.kind == "labels"), "")
+            question = ImageQuestion(file.name, _shown_together(shown, start), decode=decode, labels=labels)
+            with suppress(NpucError):
+                key = _key(
+                    "picture", file=file.name, models=_compact(question.models), decode=decode, labels=labels
+                )
+                answers[key] = studio.image(question)
+                start |= {"models": _compact(question.models), "decode": decode, "labels": labels}
     return exported_page({"answers": answers, "start": start})
 
 
@@ -96,6 +112,17 @@ def _comparison(studio: Studio, other: str, reference: str, sample: str) -> dict
         tensor = studio.tensor(reference, other, Sample(sample), row["name"], 0)
         answers[_key("tensor", **pair, name=row["name"])] = tensor
     return answers
+
+
+def _shown_together(shown: Sequence[ProjectFile], start: dict[str, str]) -> tuple[str, ...]:
+    """The models that an image is shown to: the one that others are held against first."""
+    names = [start.get("b", ""), *(file.name for file in shown)]
+    return tuple(dict.fromkeys(filter(None, names)))[:MOST_MODELS]
+
+
+def _compact(names: Sequence[str]) -> str:
+    """As `JSON.stringify` of the page has it."""
+    return json.dumps(list(names), separators=(",", ":"), ensure_ascii=False)
 
 
 def _key(path: str, **parameters: str) -> str:

@@ -35,6 +35,9 @@ _BY_SUFFIX = {
     ".jpg": "image",
     ".jpeg": "image",
     ".bmp": "image",
+    ".webp": "image",
+    ".txt": "labels",
+    ".names": "labels",
     ".table": "table",
     ".json": "json",
     ".html": "report",
@@ -53,7 +56,8 @@ class ProjectFile:
 
     name: str
     kind: str
-    """`model`, `network` (.mlir), `program` (.npu), `configuration`, `tensors`, `image`, `table`, `json` or `report`."""
+    """`model`, `network` (.mlir), `program` (.npu), `configuration`, `tensors`, `image`, `table`, `json`, `labels`
+    (names of classes) or `report`."""
     bytes: int
     modified: int
     """In nanoseconds; with the size it tells whether a file is still the same."""
@@ -115,6 +119,14 @@ class Project:
     def sample(self, name: str) -> Path:
         """The file of an image or of tensors; never a list of other files."""
         return self._of_kind(name, frozenset({"image", "tensors"}), "image or tensor file")
+
+    def labels(self, name: str) -> Path:
+        """The file of names of classes."""
+        return self._of_kind(name, frozenset({"labels"}), "list of names of classes")
+
+    def recipe(self, name: str) -> Path:
+        """The file of a preprocessing recipe."""
+        return self._of_kind(name, frozenset({"configuration"}), "recipe")
 
     def _of_kind(self, name: str, kinds: frozenset[str], words: str) -> Path:
         path = self.path(name)

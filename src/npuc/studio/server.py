@@ -8,6 +8,8 @@
     GET  /api/placement        ?file= &target=                    devices with reasons
     GET  /api/compare          ?reference= &other= [&sample=]     the error of every layer
     GET  /api/tensor           the same, &name= [&channel=]       one tensor in both
+    GET  /api/picture          ?file= &models= [&prepare= &recipe= &decode= &labels=]
+                                                                  an image through models; lists and fields are JSON
     GET  /api/text             ?file=                             a configuration or schedule with its digest
     PUT  /api/text             {file, text, digest}               saved if nobody else did in between
     POST /api/upload           ?name=                             an image or tensors, into the folder 'uploads'
@@ -33,7 +35,7 @@ from npuc.files import make_folder, write_atomically
 from npuc.studio.actions import command_of, target_named
 from npuc.studio.jobs import Jobs
 from npuc.studio.page import asset, page_text
-from npuc.studio.studio import Sample, Studio
+from npuc.studio.studio import ImageQuestion, Sample, Studio
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
 _LARGEST_TEXT = 1 << 20
 _TEXT_KINDS = frozenset({"configuration", "table", "json"})
-_UPLOADED = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".npz", ".npy"})
+_UPLOADED = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".npz", ".npy"})
 
 
 def application(studio: Studio, jobs: Jobs) -> Starlette:
@@ -103,6 +105,7 @@ def application(studio: Studio, jobs: Jobs) -> Starlette:
             Route("/api/placement", answers(routes.placement)),
             Route("/api/compare", answers(routes.compare)),
             Route("/api/tensor", answers(routes.tensor)),
+            Route("/api/picture", answers(routes.image)),
             Route("/api/targets", answers(routes.targets)),
             Route("/api/text", answers(routes.text), methods=["GET"]),
             Route("/api/text", answers(routes.save), methods=["PUT"]),
@@ -169,6 +172,14 @@ class _Routes:
     async def tensor(self, request: Request) -> Any:
         name, channel = _needed(request, "name"), _number(request, "channel")
         return await asyncio.to_thread(self.studio.tensor, *_pair(request), name, channel)
+
+    async def image(self, request: Request) -> Any:
+        models, prepare = _parsed(request, "models", list), _parsed(request, "prepare", dict)
+        if not all(isinstance(name, str) for name in models):
+            raise UsageError("'models' are names of files")
+        words = (request.query_params.get(key, "") for key in ("recipe", "decode", "labels"))
+        question = ImageQuestion(_needed(request, "file"), tuple(models), prepare, *words)
+        return await asyncio.to_thread(self.studio.image, question)
 
     async def targets(self, _: Request) -> Any:
         from npuc.target import available
@@ -249,6 +260,17 @@ def _number(request: Request, key: str) -> int:
     if not text.isdecimal() or len(text) > 9:
         raise UsageError(f"'{key}' is not a number")
     return int(text)
+
+
+def _parsed(request: Request, key: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
+    """A list or an object that the address has as JSON; empty without it."""
+    try:
+        value = json.loads(request.query_params.get(key) or json.dumps(kind()))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, kind):
+        raise UsageError(f"'{key}' is no JSON {'list' if kind is list else 'object'}")
+    return value
 
 
 def _pair(request: Request) -> tuple[str, str, Sample]:

@@ -6,10 +6,11 @@ were looked at last, under their name, size and time of change: a file that is w
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from npuc.inspect.inspection import inspect_graph, load_for_inspection
 from npuc.ir import Graph, top, value_name
 from npuc.profile.summary import short_type
 from npuc.studio.graphs import StudioGraph, graph_of_network, graph_of_program
+from npuc.studio.images import ImageRun, read_labels, run_image
 from npuc.studio.numbers import Comparison, channel_count, channel_map, histogram_of, plain_map
 from npuc.studio.project import Project
 from npuc.studio.timing import time_of
@@ -41,6 +43,24 @@ class Sample:
 
     file: str = ""
     seed: int = 0
+
+
+@dataclass(frozen=True)
+class ImageQuestion:
+    """An image, and the models that it is shown to, as the page asks for it."""
+
+    image: str
+    models: tuple[str, ...]
+    prepare: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of preprocessing that were chosen in the page."""
+    recipe: str = ""
+    decode: str = ""
+    labels: str = ""
+
+    @property
+    def key(self) -> Hashable:
+        """What makes it differ from others with the same files."""
+        return self.models, json.dumps(dict(self.prepare), sort_keys=True), self.decode
 
 
 class Studio:
@@ -102,6 +122,32 @@ class Studio:
     def tensor(self, reference: str, other: str, sample: Sample, name: str, channel: int) -> dict[str, Any]:
         """One tensor in both."""
         return self._comparison(reference, other, sample).tensor(name, channel)
+
+    def image(self, question: ImageQuestion) -> dict[str, Any]:
+        """One image through several models: what each is given, and what it says."""
+        models = {name: self.project.model(name) for name in question.models}
+        request = ImageRun(
+            self.project.sample(question.image),
+            models,
+            dict(question.prepare),
+            self.project.recipe(question.recipe) if question.recipe else None,
+            self._decoding(question.decode),
+            read_labels(self.project.labels(question.labels)) if question.labels else (),
+        )
+        files = [question.image, *question.models, *filter(None, (question.recipe, question.labels))]
+        return self._once(("picture", question.key), files, lambda: run_image(request))
+
+    def _decoding(self, text: str) -> str:
+        """How outputs become boxes; a file that it names is one of the project."""
+        kind, _, rest = text.partition(":")
+        parts = []
+        for part in filter(None, rest.split(",")):
+            name, _, value = part.partition("=")
+            place = str(self.project.sample(value)) if name.strip() == "priors" else value
+            if "," in place:
+                raise UsageError(f"'{value[:100]}' is in a folder with a comma in its name")
+            parts.append(f"{name}={place}")
+        return f"{kind}:{','.join(parts)}" if parts else kind
 
     def _comparison(self, reference: str, other: str, sample: Sample) -> Comparison:
         files = [reference, other, *([sample.file] if sample.file else [])]

@@ -1,6 +1,6 @@
 // The frame: which file, which view, what is chosen. The address keeps it, so that a reload or a bookmark comes back to it.
 const view = byId("view");
-const VIEWS = {graph: graphView, numbers: numbersView, time: timeView, placement: placementView, act: actView};
+const VIEWS = {graph: graphView, numbers: numbersView, picture: pictureView, time: timeView, placement: placementView, act: actView};
 const PAINTS = {kind: "op", device: "device", bits: "bits", macs: "MACs", parameters: "parameters", time: "time", sqnr: "SQNR", isolated: "SQNR alone"};
 let canvases = [], repaint = () => {};
 
@@ -179,16 +179,21 @@ addEventListener("drop", event => {
   const file = event.dataTransfer.files[0];
   if (!file || embedded) return;
   attempt(async () => {
-    const answer = await ask("upload", {name: file.name}, file);
-    await refresh();
-    state.sample = answer.file;
-    say("The sample is " + answer.file);
-    if (state.tab === "numbers") render();
+    const name = await upload(file);
+    state.sample = name;
+    const isImage = state.project.files.some(one => one.name === name && one.kind === "image");
+    // An image is something to look at; what it does to layers is one tab away.
+    if (isImage && state.tab !== "numbers") change({tab: "picture"});
+    else if (state.tab === "numbers") render();
+    say("The sample is " + name);
   });
 });
 attempt(async () => {
   const kept = embedded ? embedded.start : Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   for (const key of ["a", "b", "form", "tab", "layer", "paint", "sample"]) if (kept[key]) state[key] = kept[key];
+  if (kept.decode) [pictured.decode, pictured.options] = [kept.decode.split(":")[0], kept.decode.split(":").slice(1).join(":")];
+  if (kept.labels) pictured.labels = kept.labels;
+  if (kept.models) pictured.models = JSON.parse(kept.models);
   if (!(state.tab in VIEWS)) state.tab = "graph";
   byId("form").value = state.form;
   await refresh();

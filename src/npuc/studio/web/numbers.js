@@ -13,7 +13,7 @@ const pairOf = () => ({reference: state.b, other: state.a, sample: state.sample}
 
 async function numbersView(place) {
   if (!state.b) { place.append(element("p", {class: "empty"}, "Choose a second form above, such as the float network that this one was made of.")); return; }
-  const head = element("div", {class: "split"}, element("h2", {}, cut(state.a, 40) + " against " + cut(state.b, 40)), element("div", {class: "tools"}, sampleChoice(() => render())));
+  const head = element("div", {class: "split"}, element("h2", {}, cut(state.a, 40) + " against " + cut(state.b, 40)), element("div", {class: "tools"}, sampleChoice(() => render()), fileButton("Add a sample", name => { state.sample = name; change({tab: "numbers"}); })));
   const body = element("div", {class: "numbers"});
   place.append(head, body);
   const render = () => attempt(async () => {
