@@ -37,6 +37,8 @@ class LayerDelta:
         self._free = 1.0 if layer.pruned is None else _tensor(~layer.pruned, device)
         """0 for pruned weights, which stay zero."""
         self.log_scale = torch.zeros_like(self._scale, requires_grad=True)
+        self.position = torch.zeros((), device=device)
+        """The change of power-of-two scales, as their logarithm to base 2."""
         self.bias: Any = None
         """The bias as a real value."""
         place = layer.float_op.bias
@@ -45,7 +47,7 @@ class LayerDelta:
 
     @property
     def moves_scale(self) -> bool:
-        """Whether the weight scales are learned; power-of-two scales are not."""
+        """Whether the weight scales are learned by gradient; power-of-two scales are searched (`position`)."""
         return self.layer.scheme.weight_scales is not Scales.POWER_OF_TWO
 
     @property
@@ -64,7 +66,10 @@ class LayerDelta:
 
     def _moved(self) -> tuple[Any, Any]:
         """The weights before they are rounded, and their scale."""
-        scale = self._scale * self.log_scale.clamp(-_FURTHEST, _FURTHEST).exp()
+        change = (
+            self.log_scale.clamp(-_FURTHEST, _FURTHEST).exp() if self.moves_scale else self.position.exp2()
+        )
+        scale = self._scale * change
         return self._weight + self.delta * self._scale * self._free, scale
 
     def quantized(self) -> Any:
@@ -96,18 +101,25 @@ class TensorScale:
     values: tuple[Value, ...]
     """The tensor that defines the type, then those that inherit it."""
     log_factor: Any
+    """The logarithm of its change: to base 2 if it is a power of two, which is searched."""
+    is_power: bool = False
 
     @staticmethod
-    def of(name: str, kind: QuantType, values: tuple[Value, ...], device: str) -> TensorScale:
+    def of(
+        name: str, kind: QuantType, values: tuple[Value, ...], device: str, *, is_power: bool = False
+    ) -> TensorScale:
         """The initial scale."""
-        return TensorScale(name, kind, values, torch.zeros((), device=device, requires_grad=True))
+        log_factor = torch.zeros((), device=device, requires_grad=not is_power)
+        return TensorScale(name, kind, values, log_factor, is_power)
 
     def _factor(self) -> Any:
+        if self.is_power:
+            return self.log_factor.exp2()
         return self.log_factor.clamp(-_FURTHEST, _FURTHEST).exp()
 
-    def quantized(self, tensor: Any) -> Any:
-        """A tensor quantized and dequantized with this scale, with gradients."""
-        return fake_quantized(tensor, self.kind, self._factor() * self.kind.scale)
+    def quantized(self, tensor: Any, keep: Any = None) -> Any:
+        """A tensor quantized and dequantized with this scale, with gradients, but for the elements where `keep` is 1."""
+        return fake_quantized(tensor, self.kind, self._factor() * self.kind.scale, keep)
 
     @property
     def factor(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,10 +42,12 @@ def learn(
     threads: int = 1,
     seed: int = 0,
     report: Report = lambda done, total: None,
+    powers: Collection[str] = (),
 ) -> Learned:
     """Learn the parameters of all blocks.
 
-    `types` are the types of the integer network's tensors, by name; `free` the scales that may change (`free_scales`).
+    `types` are the types of the integer network's tensors, by name; `free` the scales that may change (`free_scales`), and
+    `powers` the names of those that are powers of two.
     """
     by_op = {layer.float_op: layer for layer in layers}
     first = {values[0]: name for name, values in free.items()}
@@ -57,7 +59,10 @@ def learn(
             value for step in block.steps for value in step.results if value not in student.rounded_on_read
         ]
         names = [first.pop(value) for value in (*block.inputs, *results) if value in first]
-        scales = [TensorScale.of(name, student.types[free[name][0]], free[name], device) for name in names]
+        scales = [
+            TensorScale.of(name, student.types[free[name][0]], free[name], device, is_power=name in powers)
+            for name in names
+        ]
         learned.layers.extend(deltas)
         learned.scales.extend(scales)
         return _BlockLearner(student, block, deltas, scales, options) if deltas or scales else None
@@ -90,14 +95,19 @@ def free_scales(
         scheme = scheme_of(op)
         others = [value for value in values if value is not own]
         passed_on = all(keeps_type(value.owner) for value in others)
-        if (
-            scheme is not None
-            and scheme.activation_scales is not Scales.POWER_OF_TWO
-            and not keeps_type(op)
-            and passed_on
-        ):
+        if scheme is not None and not keeps_type(op) and passed_on:
             free[name] = (own, *others)
     return free
+
+
+def power_scales(free: Mapping[str, tuple[Value, ...]], scheme_of: LayerSchemes) -> set[str]:
+    """Those of the free scales that are powers of two."""
+    schemes = {name: scheme_of(values[0].owner) for name, values in free.items()}
+    return {
+        name
+        for name, scheme in schemes.items()
+        if scheme is not None and scheme.activation_scales is Scales.POWER_OF_TWO
+    }
 
 
 class _BlockLearner(Learner):
@@ -131,8 +141,23 @@ class _BlockLearner(Learner):
             if delta.bias is not None:
                 yield delta.bias, rates.bias_rate * (1.0 if real else delta.bias_unit)
         for scale in self._scales:
-            rates = self._options.rates(layer_names(scale.values[0].owner))
-            yield scale.log_factor, rates.activation_scale_rate
+            if not scale.is_power:
+                rates = self._options.rates(layer_names(scale.values[0].owner))
+                yield scale.log_factor, rates.activation_scale_rate
+
+    @property
+    def positions(self) -> list[Any]:
+        rates = self._options.rates
+        own = [
+            scale.log_factor
+            for scale in self._scales
+            if scale.is_power and rates(layer_names(scale.values[0].owner)).activation_scale_rate
+        ]
+        return own + [
+            delta.position
+            for delta in self._deltas
+            if not delta.moves_scale and rates(layer_names(delta.layer.float_op)).weight_scale_rate
+        ]
 
     def weights(self, hard: bool) -> dict[str, Any]:
         refs = self.student.module.refs
@@ -144,9 +169,9 @@ class _BlockLearner(Learner):
                 weights[refs[op.bias]] = delta.bias
         return weights
 
-    def after(self, value: Value, tensor: Any) -> Any:
+    def after(self, value: Value, tensor: Any, keep: Any = None) -> Any:
         scale = self._scale_of.get(value)
-        return self.student.after(value, tensor) if scale is None else scale.quantized(tensor)
+        return self.student.after(value, tensor, keep) if scale is None else scale.quantized(tensor, keep)
 
     @property
     def changed(self) -> dict[Value, QuantType]:

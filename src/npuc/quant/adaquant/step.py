@@ -35,7 +35,7 @@ class AdaQuant:
         if not layers:
             return None
         require_torch("this needs PyTorch, which is not installed")
-        from npuc.quant.adaquant.learn import free_scales, learn
+        from npuc.quant.adaquant.learn import free_scales, learn, power_scales
         from npuc.quant.adaquant.lowering import lost, lower_learned, type_origins
 
         options = self._options or context.adaquant
@@ -55,6 +55,7 @@ class AdaQuant:
             context.device,
             context.threads,
             context.seed,
+            powers=power_scales(free, best.scheme_of),
         )
         table = _rescaled(best.table, {scale.name: scale.factor for scale in result.scales})
         learned = {delta.layer.float_op: delta.learned() for delta in result.layers}
@@ -68,7 +69,7 @@ class AdaQuant:
         if lost(quantized, best.quantized):
             return None
         quantized.verify()
-        scales = counted(len(result.scales), "tensor")
+        scales = counted(sum(scale.factor != 1.0 for scale in result.scales), "tensor")
         note = (
             f"learned the weights of {counted(len(layers) - len(tight), 'layer')} and the scales of {scales}"
         )

@@ -30,9 +30,14 @@ class Learner(ABC):
     def weights(self, hard: bool) -> dict[str, Any]:
         """The constants of the layers by name: soft while learning, or `hard` as in the integer network."""
 
-    def after(self, value: Value, tensor: Any) -> Any:
-        """A value quantized as in the integer network."""
-        return self.student.after(value, tensor)
+    def after(self, value: Value, tensor: Any, keep: Any = None) -> Any:
+        """A value quantized as in the integer network, but for the elements where the mask `keep` is 1."""
+        return self.student.after(value, tensor, keep)
+
+    @property
+    def positions(self) -> list[Any]:
+        """Scalars that are searched in whole steps before the others are learned: positions of powers of two."""
+        return []
 
     def loss(self, error: Any, iteration: int) -> Any:
         """The loss to minimize, given the error of the block's outputs."""

@@ -5,26 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import cos, pi
+from math import cos, pi, prod
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.functional import mse_loss
 
 from npuc.activity import activity
 from npuc.arrays import Array
 from npuc.engine.torch import TopModule
 from npuc.errors import EngineError
-from npuc.ir import Graph
+from npuc.ir import Graph, shape_of, top
 from npuc.ir.dtypes import QuantType
 from npuc.quant.reconstruction.blocks import LayerBlock, cut_blocks
 from npuc.quant.reconstruction.check import OutputCheck
+from npuc.quant.reconstruction.fake import DropMasks
 from npuc.quant.reconstruction.learner import Learner
+from npuc.quant.reconstruction.positions import search_positions
 from npuc.quant.reconstruction.student import Cache, Student, extend
+from npuc.quant.validation import spread
 
 Report = Callable[[int, int], None]
 _CHECKED = 4
 """One of this many samples is held back to check learners."""
+_CACHED = 1 << 20
+"""The elements of the largest tensor of a block that a processor's cache holds with those beside it."""
 _ALIKE = 1e-2
 """The tolerance, relative to the magnitude, between results of the same sample."""
 
@@ -62,6 +68,7 @@ def reconstruct(
     """
     torch.set_num_threads(threads)
     generator = torch.Generator(device).manual_seed(pace.seed)
+    masks = DropMasks(pace.dropped, pace.seed, device)
     module = TopModule(source).to(device)
     blocks = cut_blocks(module.steps, weighted, [port.value for port in source.outputs])
     inputs = {
@@ -82,18 +89,21 @@ def reconstruct(
     checked = any(learner is not None and learner.checked for learner in learners)
     held = count // _CHECKED if checked else 0
     check = OutputCheck(student, blocks, learners, inputs, count - held if held else 0, pace.batch)
+    error: float | None = None
     with activity("learning, block by block", len(blocks)) as step:
         for index, (block, learner) in enumerate(zip(blocks, learners, strict=True)):
+            rows = _rows(block, pace.batch, device)
             with torch.no_grad():
-                extend(real, student.run_all(block, real, pace.batch))
+                extend(real, student.run_all(block, real, rows))
             if learner is not None:
-                _learn(
-                    learner, rough, real, count - held, pace, generator, partial(check.error, index, rough)
+                at_end = partial(check.error, index, rough)
+                error = _learn(
+                    learner, rough, real, count - held, pace, rows, generator, masks, at_end, error
                 )
                 student.types.update(learner.changed)
             with torch.no_grad():
                 weights = None if learner is None else learner.weights(hard=True)
-                extend(rough, student.run_all(block, rough, pace.batch, weights, student.after))
+                extend(rough, student.run_all(block, rough, rows, weights, student.after))
             needed = {value for later in blocks[index + 1 :] for value in later.inputs}
             for cache in (real, rough):
                 for value in [value for value in cache if value not in needed]:
@@ -132,57 +142,82 @@ def _alike(first: Any, second: Any) -> bool:
     return bool((first - second).abs().max() <= _ALIKE * first.abs().max())
 
 
+def _rows(block: LayerBlock, batch: int, device: str) -> int:
+    """The number of samples that go through a block at once: on a processor, so many that its tensors fit a cache.
+
+    Beyond that, every operation would wait for memory, and the allocator would return each tensor to the system.
+    """
+    if device != "cpu":
+        return batch
+    values = [value for step in block.steps for value in (*step.results, *step.needs)]
+    largest = max((prod(shape_of(v)) for v in values if not isinstance(v.owner, top.WeightOp)), default=1)
+    return max(1, min(batch, _CACHED // max(1, largest)))
+
+
 def _learn(
     learner: Learner,
     rough: Cache,
     real: Cache,
     count: int,
     pace: Pace,
+    rows: int,
     generator: Any,
+    masks: DropMasks,
     error_at_end: Callable[[], float],
-) -> None:
-    """Let a block learn from the first `count` samples."""
+    before: float | None,
+) -> float | None:
+    """Let a block learn from the first `count` samples, `rows` at once; returns the error at the end of the network.
+
+    `before` is that error before, if it is known; it is only measured for learners that are checked.
+    """
     student, block = learner.student, learner.block
     goals = {value: real[value] for value in block.outputs if real[value].is_floating_point()}
     sizes = {value: float(goal.square().mean().clamp(min=1e-12)) for value, goal in goals.items()}
     groups = [group for group in learner.groups() if group["lr"] > 0]
-    if not groups or not goals:
-        return
-    optimizer = torch.optim.Adam(groups)
+    if not goals or not (groups or learner.positions):
+        return before
+    optimizer = torch.optim.Adam(groups or [torch.zeros(1, requires_grad=True)])
     rates = [group["lr"] for group in optimizer.param_groups]
-    device = groups[0]["params"][0].device
+    device = next(iter(goals.values())).device
     parameters = [parameter for group in groups for parameter in group["params"]]
-    before = error_at_end() if learner.checked else 0.0
+    if learner.checked and before is None:
+        before = error_at_end()
+    parameters += learner.positions
     kept = [parameter.detach().clone() for parameter in parameters] if learner.checked else []
+    search_positions(learner, rough, goals, spread(count, pace.batch), rows)
+    noisy = student.noisy(learner.after, masks)
     for iteration in range(pace.iterations):
         if learner.fades:
             part = 0.5 * (1 + cos(pi * iteration / pace.iterations))
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * part
         chosen = torch.randint(0, count, (min(pace.batch, count),), generator=generator, device=device)
-        rounded = {value: rough[value][chosen] for value in block.inputs if value in rough}
-        inputs = _mixed(student.entered(rounded, learner.after), real, chosen, pace.dropped, generator)
-        noisy = student.noisy(learner.after, pace.dropped, generator)
-        outputs = student.run(block, inputs, learner.weights(hard=False), noisy)
-        error = sum(
-            (outputs[value] - goal[chosen]).square().mean() / sizes[value] for value, goal in goals.items()
-        )
         optimizer.zero_grad()
-        learner.loss(error, iteration).backward()
+        for some in chosen.split(rows):
+            rounded = {value: rough[value][some] for value in block.inputs if value in rough}
+            inputs = _mixed(student.entered(rounded, learner.after), real, some, masks)
+            outputs = student.run(block, inputs, learner.weights(hard=False), noisy)
+            error = sum(
+                mse_loss(outputs[value], goal[some]) / sizes[value] for value, goal in goals.items()
+            ) * (len(some) / len(chosen))
+            learner.loss(error, iteration).backward()
         optimizer.step()
-    if learner.checked and not error_at_end() < before:
-        with torch.no_grad():
-            for parameter, old in zip(parameters, kept, strict=True):
-                parameter.copy_(old)
+    if not learner.checked or before is None:
+        return None
+    after = error_at_end()
+    if after < before:
+        return after
+    with torch.no_grad():
+        for parameter, old in zip(parameters, kept, strict=True):
+            parameter.copy_(old)
+    return before
 
 
-def _mixed(rough: Cache, real: Cache, chosen: Any, part: float, generator: Any) -> Cache:
+def _mixed(rough: Cache, real: Cache, chosen: Any, masks: DropMasks) -> Cache:
     """The inputs of a block from the integer network, with a random share of elements from the float network."""
-    mixed = {}
-    for value, tensor in rough.items():
-        if not tensor.is_floating_point():
-            mixed[value] = tensor
-            continue
-        keep = torch.rand(tensor.shape, generator=generator, device=tensor.device) < part
-        mixed[value] = torch.where(keep, real[value][chosen], tensor)
-    return mixed
+    return {
+        value: torch.lerp(tensor, real[value][chosen], masks(tensor))
+        if masks.share and tensor.is_floating_point()
+        else tensor
+        for value, tensor in rough.items()
+    }

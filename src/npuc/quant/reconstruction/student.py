@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from npuc.engine.torch import After, TopModule
 from npuc.ir import Value, value_name
 from npuc.ir.dtypes import QuantType
 from npuc.quant.reconstruction.blocks import LayerBlock
-from npuc.quant.reconstruction.fake import fake_quantized
+from npuc.quant.reconstruction.fake import DropMasks, fake_quantized
 
 Cache = dict[Value, Any]
 """Values of all samples."""
@@ -35,21 +35,16 @@ class Student:
             if kind is not None:
                 self.types[port.value] = kind
 
-    def after(self, value: Value, tensor: Any) -> Any:
-        """A value quantized as in the integer network."""
+    def after(self, value: Value, tensor: Any, keep: Any = None) -> Any:
+        """A value quantized as in the integer network, but for the elements where the mask `keep` is 1."""
         kind = self.types.get(value)
-        return tensor if kind is None else fake_quantized(tensor, kind)
+        return tensor if kind is None else fake_quantized(tensor, kind, keep=keep)
 
-    def noisy(self, after: After, part: float, generator: Any) -> After:
+    def noisy(self, after: Callable[..., Any], masks: DropMasks) -> After:
         """`after` applied to all but a random share of the elements, which stay float (QDrop)."""
-
-        def apply(value: Value, tensor: Any) -> Any:
-            if value not in self.types:
-                return tensor
-            keep = torch.rand(tensor.shape, generator=generator, device=tensor.device) < part
-            return torch.where(keep, tensor, after(value, tensor))
-
-        return apply
+        return lambda value, tensor: (
+            after(value, tensor, masks(tensor) if masks.share else None) if value in self.types else tensor
+        )
 
     def entered(self, cache: Cache, after: After | None) -> Cache:
         """The values as a block reads them: those that are rounded on read are quantized."""
