@@ -223,8 +223,14 @@ def test_two_models_side_by_side(report: Report) -> None:
 def test_neighbours_are_joined() -> None:
     start, end = np.array([0, 10, 30, 41]), np.array([10, 20, 40, 50])
     layer, op = np.array([1, 1, 1, 2]), np.array([8, 8, 8, 8])
-    found = _joined(start, end, layer, op, 5)
-    assert [values.tolist() for values in found] == [[0, 30, 41], [20, 40, 50], [1, 1, 2], [8, 8, 8]]
+    found = _joined(start, end, layer, op, np.arange(4), 5)
+    assert [values.tolist() for values in found] == [
+        [0, 30, 41],
+        [20, 40, 50],
+        [1, 1, 2],
+        [8, 8, 8],
+        [0, 2, 3],
+    ]
 
 
 def test_the_page_asks_for_nothing_and_takes_no_orders_from_a_name(

@@ -39,11 +39,15 @@ def html_page(compiled: CompiledModel, timeline: Timeline, report: Report) -> st
 
 
 def view_script() -> str:
-    """A function `profileView(D, within)` that shows the data of a model in an element that has the body of a view; what it
-    returns repaints the view, and ends it."""
+    """A function `profileView(D, within, onInstruction)` that shows the data of a model in an element with the body of a view.
+
+    What it returns repaints the view, ends it, goes to a time, and marks instructions. `onInstruction`, if there is one, is told
+    which instruction was chosen.
+    """
     pieces = "\n".join(_piece(f"{name}.js") for name in _SCRIPTS)
     return (
-        f"function profileView(D, within) {{\n{pieces}\nreturn {{repaint, end: () => shown.abort()}};\n}}\n"
+        f"function profileView(D, within, onInstruction) {{\n{pieces}\n"
+        "return {repaint, end: () => shown.abort(), look, mark, layerNamed};\n}\n"
     )
 
 
@@ -62,9 +66,15 @@ def view_style() -> str:
     return _piece("page.css")
 
 
-def page_data(compiled: CompiledModel, timeline: Timeline, report: Report) -> dict[str, Any]:
-    """What the page shows, as plain values: figures, instructions over time, local memory, the network."""
-    return {**report.as_dict(), **_drawings(compiled, timeline), "network": _network(compiled)}
+def page_data(
+    compiled: CompiledModel, timeline: Timeline, report: Report, *, numbered: bool = False
+) -> dict[str, Any]:
+    """What the page shows, as plain values: figures, instructions over time, local memory, the network.
+
+    With `numbered`, spans also have the numbers of their instructions: a page that can ask for more about one needs them.
+    """
+    drawings = _drawings(compiled, timeline, numbered=numbered)
+    return {**report.as_dict(), **drawings, "network": _network(compiled)}
 
 
 def _piece(name: str) -> str:
@@ -83,7 +93,7 @@ def _network(compiled: CompiledModel) -> dict[str, Any]:
     }
 
 
-def _drawings(compiled: CompiledModel, timeline: Timeline) -> dict[str, Any]:
+def _drawings(compiled: CompiledModel, timeline: Timeline, *, numbered: bool) -> dict[str, Any]:
     """The instructions and the objects in local memory, in cycles."""
     npu = [subgraph for subgraph in compiled.subgraphs if isinstance(subgraph, NpuSubgraph)]
     count = sum(len(stream) for subgraph in npu for stream in subgraph.streams)
@@ -96,10 +106,20 @@ def _drawings(compiled: CompiledModel, timeline: Timeline) -> dict[str, Any]:
             known = heads(stream)
             for number, queue in enumerate(QUEUES):
                 empty = {"core": core, "queue": queue, "start": [], "end": [], "layer": [], "op": []}
-                lane = lanes.setdefault((core, number), empty)
+                lane = lanes.setdefault(
+                    (core, number), empty | ({"index": [], "parts": []} if numbered else {})
+                )
                 at = np.flatnonzero((known["queue"] == number) & (times.end > times.start))
-                spans = times.start[at], times.end[at], known["layer"][at], known["opcode"][at]
-                for key, values in zip(("start", "end", "layer", "op"), _joined(*spans, gap), strict=True):
+                spans = times.start[at], times.end[at], known["layer"][at], known["opcode"][at], at
+                joined = dict(
+                    zip(("start", "end", "layer", "op", "index"), _joined(*spans, gap), strict=True)
+                )
+                if numbered:
+                    # Where the spans of each part of the NPU begin: instructions are counted in each.
+                    lane["parts"].append(len(lane["index"]))
+                else:
+                    del joined["index"]
+                for key, values in joined.items():
                     lane[key] += (values + begins if key in ("start", "end") else values).tolist()
         memory += [
             [box.core, box.start, box.end, box.address, box.size, box.name]
@@ -114,10 +134,12 @@ def _drawings(compiled: CompiledModel, timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def _joined(start: Array, end: Array, layer: Array, op: Array, gap: int | None) -> tuple[Array, ...]:
-    """Spans of one layer and opcode that follow each other within `gap` cycles, as one."""
+def _joined(
+    start: Array, end: Array, layer: Array, op: Array, index: Array, gap: int | None
+) -> tuple[Array, ...]:
+    """Spans of one layer and opcode that follow each other within `gap` cycles, as one, which has the number of the first."""
     if gap is None or start.size < 2:
-        return start, end, layer, op
+        return start, end, layer, op, index
     new = (layer[1:] != layer[:-1]) | (op[1:] != op[:-1]) | (start[1:] - end[:-1] > gap)
     first = np.concatenate([[0], np.flatnonzero(new) + 1])
-    return start[first], np.maximum.reduceat(end, first), layer[first], op[first]
+    return start[first], np.maximum.reduceat(end, first), layer[first], op[first], index[first]

@@ -143,6 +143,11 @@ def lines(model: CompiledModel, stream: Stream) -> Iterator[str]:
             yield f"{place:6} {QUEUES[queue]:6} {layers[layer]:{width}}  {text}{_wait(wait)}"
 
 
+def instruction_texts(model: CompiledModel, stream: Stream) -> list[str]:
+    """The instructions of a stream without number, queue, layer and waits."""
+    return _chunk(stream.records, [printable(segment.name) for segment in model.segments])
+
+
 def values(model: CompiledModel, stream: Stream) -> Iterator[dict[str, Any]]:
     """The instructions of a stream as plain data: every field by its name."""
     for start in range(0, len(stream.records), _CHUNK):

@@ -5,6 +5,7 @@
     numbers     two forms on one sample: every layer's error, and one tensor in both
     images      one image through several models: what they are given, classes and boxes
     timing      the time of a compiled model, as `npuc profile` tells it
+    instructions of a program one by one: lines, cycles, waits, operands
     jobs        `npuc` commands that the page starts: progress, cancel, what they wrote
     guard       who may ask: a token that becomes a cookie, checked Host and Origin, a content security policy
     server      the addresses, and what answers at each

@@ -11,6 +11,7 @@ from typing import Any
 from npuc import __version__
 from npuc.errors import NpucError, UsageError
 from npuc.studio.images import MOST_MODELS
+from npuc.studio.instructions import WINDOW
 from npuc.studio.model_explorer.graph import node_data
 from npuc.studio.page import exported_page
 from npuc.studio.project import ProjectFile
@@ -18,6 +19,8 @@ from npuc.studio.studio import FORMS, ImageQuestion, Sample, Studio
 
 MOST_TENSORS = 400
 """Tensors of which the exported page shows values: each takes up to 100 KB."""
+MOST_INSTRUCTIONS = 1024
+"""Instructions of a program that it lists: each takes about a KB."""
 
 
 def export(studio: Studio, names: Sequence[str], decode: str = "") -> str:
@@ -62,6 +65,7 @@ def export(studio: Studio, names: Sequence[str], decode: str = "") -> str:
                     )
         if file.kind == "program":
             answers[_key("time", file=file.name)] = studio.time(file.name)
+            answers |= _listing(studio, file.name)
     start = {"a": shown[0].name}
     if len(shown) > 1:
         start["b"] = shown[1].name
@@ -79,6 +83,19 @@ def export(studio: Studio, names: Sequence[str], decode: str = "") -> str:
                 answers[key] = studio.image(question)
                 start |= {"models": _compact(question.models), "decode": decode, "labels": labels}
     return exported_page({"answers": answers, "start": start})
+
+
+def _listing(studio: Studio, name: str) -> dict[str, Any]:
+    """All instructions of a program as the page asks for them, if there are few."""
+    answers: dict[str, Any] = {}
+    for part, counts in enumerate(studio.stream_lengths(name)):
+        for core, count in enumerate(counts):
+            for first in range(0, count, WINDOW):
+                if len(answers) * WINDOW >= MOST_INSTRUCTIONS:
+                    return answers
+                key = _key("instructions", file=name, part=str(part), core=str(core), first=str(first))
+                answers[key] = studio.instructions(name, part, core, first)
+    return answers
 
 
 def layer_data(studio: Studio, names: Sequence[str]) -> dict[str, Any]:

@@ -5,6 +5,7 @@
     GET  /api/graph            ?file= &form=                      nodes, edges, scopes
     GET  /api/node             ?file= &form= &layer=              operands of a layer
     GET  /api/time             ?file=                             the profile of a program
+    GET  /api/instructions     ?file= &part= &core= &first=       some instructions of a program
     GET  /api/placement        ?file= &target=                    devices with reasons
     GET  /api/compare          ?reference= &other= [&sample=]     the error of every layer
     GET  /api/tensor           the same, &name= [&channel=]       one tensor in both
@@ -102,6 +103,7 @@ def application(studio: Studio, jobs: Jobs) -> Starlette:
             Route("/api/graph", answers(routes.graph)),
             Route("/api/node", answers(routes.node)),
             Route("/api/time", answers(routes.time)),
+            Route("/api/instructions", answers(routes.instructions)),
             Route("/api/placement", answers(routes.placement)),
             Route("/api/compare", answers(routes.compare)),
             Route("/api/tensor", answers(routes.tensor)),
@@ -160,6 +162,10 @@ class _Routes:
 
     async def time(self, request: Request) -> Any:
         return await asyncio.to_thread(self.studio.time, _needed(request, "file"))
+
+    async def instructions(self, request: Request) -> Any:
+        numbers = (_number(request, key) for key in ("part", "core", "first"))
+        return await asyncio.to_thread(self.studio.instructions, _needed(request, "file"), *numbers)
 
     async def placement(self, request: Request) -> Any:
         file, target = _needed(request, "file"), target_named(_needed(request, "target"))

@@ -22,8 +22,12 @@ from npuc.flow import load_model, network_to_quantize
 from npuc.inspect.inspection import inspect_graph, load_for_inspection
 from npuc.ir import Graph, top, value_name
 from npuc.profile.summary import short_type
+from npuc.program.model import CompiledModel, NpuSubgraph
+from npuc.sim import simulate
+from npuc.sim.cycles import Timeline
 from npuc.studio.graphs import StudioGraph, graph_of_network, graph_of_program
 from npuc.studio.images import ImageRun, read_labels, run_image
+from npuc.studio.instructions import instructions
 from npuc.studio.numbers import Comparison, channel_count, channel_map, histogram_of, plain_map
 from npuc.studio.project import Project
 from npuc.studio.timing import time_of
@@ -95,13 +99,29 @@ class Studio:
 
     def time(self, name: str) -> dict[str, Any]:
         """The profile of a compiled model."""
-        opened = self._opened(name)
-        if opened.compiled is None:
+        compiled = self._program(name)
+        return self._once("time", [name], lambda: time_of(compiled, self._timeline(name)))
+
+    def instructions(self, name: str, part: int, core: int, first: int) -> dict[str, Any]:
+        """Some instructions of a compiled model: lines, times, what they waited for, where their operands lie."""
+        return instructions(self._program(name), self._timeline(name), part, core, first)
+
+    def stream_lengths(self, name: str) -> list[list[int]]:
+        """How many instructions each core has, for each part of the NPU."""
+        parts = self._program(name).subgraphs
+        return [[len(stream) for stream in part.streams] for part in parts if isinstance(part, NpuSubgraph)]
+
+    def _timeline(self, name: str) -> Timeline:
+        compiled = self._program(name)
+        return self._once("timeline", [name], lambda: simulate(compiled))
+
+    def _program(self, name: str) -> CompiledModel:
+        compiled = self._opened(name).compiled
+        if compiled is None:
             raise UsageError(
                 f"'{name}' is not compiled", fix="Compile it first: npuc compile MODEL --target NAME"
             )
-        compiled = opened.compiled
-        return self._once("time", [name], lambda: time_of(compiled))
+        return compiled
 
     def placement(self, name: str, target: str) -> dict[str, Any]:
         """On which device each layer would run, with the reason and the lever."""

@@ -10,7 +10,11 @@ function table(id, rows, columns, pick) {
       if (column.style) td.title = td.textContent;
       tr.append(td);
     }
-    if (pick) tr.onclick = () => pick(i);
+    if (pick) {
+      tr.tabIndex = 0;
+      tr.onclick = () => pick(i);
+      tr.onkeydown = event => { if (event.key === "Enter") pick(i); };
+    }
     return tr;
   });
   let by = null, down = false;

@@ -65,11 +65,36 @@ function drawTimeline() {
       before = b;
       last = shade;
       if (b - a > 64 && shade !== faded) {
+        const name = D.layers[lane.layer[i]].name;
         g.fillStyle = isDark() ? "#0f141b" : "#ffffff";
-        g.fillText(shorten(D.layers[lane.layer[i]].name, Math.floor((b - a - 10) / 7)), a + 5, y + LANE / 2);
+        g.fillText(shorten(lane.index && b - a > 160 ? D.opcodes[lane.op[i]] + " " + name : name, Math.floor((b - a - 10) / 7)), a + 5, y + LANE / 2);
       }
     }
   });
+  drawMarks(g, width);
+}
+// The instruction that is looked at, with a line from each that it waited for and to each that waits for it.
+let marks = [];
+function mark(list) { marks = list; later(); }
+function drawMarks(g, width) {
+  const rowOf = one => D.lanes.findIndex(lane => lane.core === one.core && lane.queue === one.queue), own = marks.find(one => one.role === "this");
+  if (!own) return;
+  const middle = one => rowOf(one) * LANE + 3 + LANE / 2, clamp = x => Math.max(LEFT - 4, Math.min(width + 4, x));
+  for (const one of marks) {
+    const a = clamp(place(one.start, width)), b = clamp(place(one.end, width)), y = rowOf(one) * LANE + 6;
+    g.lineWidth = one === own ? 2.5 : 1.5;
+    g.strokeStyle = one === own ? css("ink") : css("accent");
+    g.setLineDash(one.role === "follower" ? [4, 3] : []);
+    g.strokeRect(a, y, Math.max(2, b - a), LANE - 7);
+    if (one !== own) {
+      const [from, to] = one.role === "follower" ? [own, one] : [one, own], x1 = clamp(place(from.end, width)), x2 = clamp(place(to.start, width));
+      g.beginPath();
+      g.moveTo(x1, middle(from));
+      g.bezierCurveTo(x1 + 14, middle(from), x2 - 14, middle(to), x2, middle(to));
+      g.stroke();
+    }
+  }
+  g.setLineDash([]);
 }
 const owner = new Map(D.layers.map((layer, i) => [layer.name, i]));
 const ownerOf = name => { const i = owner.get(name.split("/constants")[0]); return i === undefined ? -1 : i; };
@@ -121,6 +146,21 @@ function overTimeline(x, y, width) {
     number(length) + " cycles (" + time(length) + ")", "from " + number(lane.start[i]) + " to " + number(lane.end[i]),
   ];
 }
+// Which part of the NPU, core and number in its stream a span is.
+function instructionOf(lane, i) {
+  let part = 0;
+  while (part + 1 < lane.parts.length && lane.parts[part + 1] <= i) part += 1;
+  return {part, core: lane.core, index: lane.index[i]};
+}
+const layerNamed = name => owner.has(name) ? owner.get(name) : -1;
+// The first instruction of the layer that is chosen.
+function firstOfChosen() {
+  let best = null;
+  for (const lane of D.lanes) { const i = lane.layer.indexOf(chosen); if (i >= 0 && (!best || lane.start[i] < best[0].start[best[1]])) best = [lane, i]; }
+  return best && instructionOf(...best);
+}
+$("chosen-code").hidden = !onInstruction;
+$("chosen-code").onclick = () => { const first = firstOfChosen(); if (first) onInstruction(first); };
 function objectsAt(x, y, width) {
   const at = cycleAt(x, width), address = (1 - y / MAP) * SHOWN, grain = SHOWN / MAP;
   return x < LEFT ? [] : mine().filter(one => one.start <= at && at <= one.end && one.address <= address + grain && address - grain <= one.address + one.size);
@@ -140,9 +180,11 @@ for (const [id, over, pick] of [["timeline", overTimeline, pickTimeline], ["memo
   }, {passive: false});
   canvas.onpointerdown = event => { grabbed = {x: event.offsetX, view, moved: false}; canvas.setPointerCapture(event.pointerId); };
   canvas.onpointerup = event => {
-    const layer = grabbed && !grabbed.moved ? pick(event.offsetX, event.offsetY, canvas.clientWidth) : -1;
+    const still = grabbed && !grabbed.moved, layer = still ? pick(event.offsetX, event.offsetY, canvas.clientWidth) : -1;
     grabbed = null;
-    if (layer >= 0) choose(layer);
+    const span = still && onInstruction && id === "timeline" ? spanAt(event.offsetX, event.offsetY, canvas.clientWidth) : null;
+    if (span) onInstruction(instructionOf(...span));
+    if (layer >= 0 && !(span && layer === chosen)) choose(layer);
   };
   canvas.onpointermove = event => {
     if (!grabbed) { hint(event, over(event.offsetX, event.offsetY, canvas.clientWidth)); return; }

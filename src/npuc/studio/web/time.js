@@ -18,7 +18,10 @@ async function timeView(place) {
     const other = await ask("time", {file: state.b});
     inside.prepend(timeAgainst(data, other));
   }
-  profileShown = profileView(data, inside);
+  const code = element("section", {id: "code", hidden: true, "aria-label": "Instructions"});
+  inside.querySelector("#over-time").after(code);
+  const shown = profileView(data, inside, at => attempt(() => showInstruction(code, shown, at)));
+  profileShown = shown;
   if (embedded && byId("chosen-graph")) byId("chosen-graph").hidden = true;
 }
 function timeAgainst(ours, other) {
