@@ -28,6 +28,8 @@ from npuc import native
 
 _ROOT = Path(__file__).resolve().parents[1]
 Array = np.ndarray[Any, Any]
+STARTS = 15
+"""Warm starts, and starts of the framework without npuc."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,12 @@ def best(function: Callable[[], Any], times: int) -> float:
         function()
         shortest = min(shortest, time.perf_counter() - begin)
     return shortest
+
+
+def best_in_turns(times: int, *functions: Callable[[], Any]) -> list[float]:
+    """The shortest call of each function, in seconds; they take turns, so that all have the same neighbours."""
+    rounds = [[best(function, 1) for function in functions] for _ in range(times)]
+    return [min(column) for column in zip(*rounds, strict=True)]
 
 
 def in_turns(
@@ -165,8 +173,9 @@ def onnxruntime_provider(work: Workload) -> Measured:
 
     provider.register()
     cold = best(lambda: provider.session(work.model, options, settings()), 1)
-    warm = best(lambda: provider.session(work.model, options, settings()), 7)
-    plain = best(plain_session, 7)
+    warm, plain = best_in_turns(
+        STARTS, lambda: provider.session(work.model, options, settings()), plain_session
+    )
     session, other = provider.session(work.model, options, settings()), plain_session()
     names = [value.name for value in session.get_outputs()]
     return Measured(
@@ -207,7 +216,8 @@ def litert_delegate(work: Workload) -> Measured:
     def with_npu() -> Any:
         return interpreter(litert.delegate(path, target="edge-4t", cache_dir=cache, report="off"))
 
-    cold, warm, plain = best(with_npu, 1), best(with_npu, 7), best(interpreter, 7)
+    cold = best(with_npu, 1)
+    warm, plain = best_in_turns(STARTS, with_npu, interpreter)
     machine, other = with_npu(), interpreter()
     return Measured(
         in_turns(work.times, machine.invoke, bare_call(sorted(cache.glob("*.npu"))), other.invoke),
@@ -301,8 +311,11 @@ def torch_module(work: Workload) -> Measured | None:
         return Measured(
             in_turns(work.times, lambda: compiled(x), bare_call([file]), lambda: model(x)),
             cold,
-            best(lambda: npuc.torch.load(file), 7),
-            best(lambda: model.load_state_dict(torch.load(work.folder / "state.pt", weights_only=True)), 7),
+            *best_in_turns(
+                STARTS,
+                lambda: npuc.torch.load(file),
+                lambda: model.load_state_dict(torch.load(work.folder / "state.pt", weights_only=True)),
+            ),
         )
 
 
@@ -315,6 +328,10 @@ def keras_function(work: Workload) -> Measured | None:
         return None
     import npuc
 
+    if keras.backend.backend() == "torch":
+        import torch
+
+        torch.set_num_threads(1)
     [array] = work.inputs.values()
     x = np.moveaxis(array, 1, -1).copy()
     layers = keras.layers
@@ -340,8 +357,11 @@ def keras_function(work: Workload) -> Measured | None:
     return Measured(
         in_turns(work.times, lambda: compiled.predict(x), bare_call([file]), lambda: model(x)),
         cold,
-        best(lambda: npuc.keras.load(file), 7),
-        best(lambda: keras.models.load_model(work.folder / "model.keras"), 3),
+        *best_in_turns(
+            STARTS,
+            lambda: npuc.keras.load(file),
+            lambda: keras.models.load_model(work.folder / "model.keras"),
+        ),
     )
 
 

@@ -535,6 +535,22 @@ def test_a_program_with_cpu_parts_is_not_exported(digits: Path, images: Array, t
         provider.session(tmp_path / "out.onnx").run(None, {"image": images[:1]})
 
 
+def test_reports_are_removed_with_the_process_and_not_by_a_forked_child(tmp_path: Path) -> None:
+    program = """
+import os
+from npuc.integrations import onnxruntime as provider
+folder = provider._report_folder(os.getpid())
+child = os.fork()
+if not child:
+    raise SystemExit(provider._report_folder(os.getpid()) == folder)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), folder.is_dir(), folder)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)})  # fmt: skip
+    assert done.stdout.split()[:2] == ["0", "True"]
+    assert str(tmp_path) in done.stdout and not list(tmp_path.iterdir())
+
+
 def test_a_profile_is_written_when_a_session_ends(
     digits: Path, images: Array, cached: dict[str, str], tmp_path: Path, no_compiler: None
 ) -> None:
@@ -543,7 +559,7 @@ def test_a_profile_is_written_when_a_session_ends(
         session.run(None, {"image": images[:1]})
     left = provider._REPORTS[session]
     del session
-    assert not left.exists() and not left.parent.exists()
+    assert not left.exists()
     (part,) = json.loads((tmp_path / "profile.json").read_text())["parts"]
     assert part["calls"] == 3 and 0 < part["min_ns"] <= part["max_ns"] <= part["total_ns"]
 

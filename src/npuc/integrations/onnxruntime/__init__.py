@@ -13,13 +13,17 @@ docs/onnxruntime.md has the options, the cache, compiled models and the use from
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import json
+import os
 import re
 import shutil
 import tempfile
 import threading
 from collections.abc import Mapping
+from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
@@ -38,6 +42,7 @@ _LEAST = (1, 23, 1)
 """1.23.0 wants copy kernels of a plugin for every node that stays with the CPU, and has no way to get them."""
 _LOCK = threading.Lock()
 _REPORTS: WeakKeyDictionary[Any, Path] = WeakKeyDictionary()
+_NUMBERS = count()
 _KEPT: list[Any] = []
 """What the library holds a pointer to, for as long as the process lives."""
 
@@ -132,9 +137,9 @@ def session(
     if not isinstance(model, bytes) and not Path(model).is_file():
         raise FileMissingError("there is no such model", where=str(model))
     texts = {name: str(value) for name, value in (options or {}).items()}
-    folder = None if "report" in texts else tempfile.mkdtemp(prefix="npuc-report-")
-    if folder is not None:
-        texts["report"] = str(Path(folder) / "report.json")
+    own = None if "report" in texts else _report_folder(os.getpid()) / f"report{next(_NUMBERS)}.json"
+    if own is not None:
+        texts["report"] = str(own)
     settings = session_options or runtime.SessionOptions()
     device = next(device for device in runtime.get_ep_devices() if device.ep_name == PROVIDER)
     settings.add_provider_for_devices([device], texts)
@@ -145,13 +150,27 @@ def session(
             model if isinstance(model, bytes) else str(model), settings, enable_fallback=0
         )
     except Exception:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+        if own is not None:
+            own.unlink(missing_ok=True)
         raise
-    if folder is not None:
-        finalize(inference_session, shutil.rmtree, folder, ignore_errors=True)
+    if own is not None:
+        finalize(inference_session, own.unlink, missing_ok=True)
     _REPORTS[inference_session] = Path(texts["report"])
     return inference_session
+
+
+@cache
+def _report_folder(process: int) -> Path:
+    """Where a process has the reports of its sessions. One folder for all: to remove one may take longer than a warm start."""
+    folder = Path(tempfile.mkdtemp(prefix="npuc-report-"))
+
+    def remove() -> None:
+        # A forked child ends without those of its parent.
+        if os.getpid() == process:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
 
 
 def report(session: Any) -> IntegrationReport:
