@@ -366,20 +366,24 @@ def quantize_network(
     ranges: Mapping[str, Any] | None = None,
     config: QuantizationConfig | None = None,
     target: Target | None = None,
+    weight_scales: Mapping[str, Array] | None = None,
 ) -> Quantized:
     """The integer network of a float network, or of a prequantized one (then without `ranges`).
 
-    `ranges` is a calibration table, or a mapping from tensor names to (min, max).
+    `ranges` is a calibration table, or a mapping from tensor names to (min, max). `weight_scales` has the scales of the weights
+    of layers by the names of their results, one or one for each output channel; the others come from the weights.
     """
     from npuc.errors import QuantizationError
     from npuc.quant import quantize
     from npuc.quant.activation_forms import with_activation_forms
+    from npuc.quant.adaquant.lowering import lower_learned
     from npuc.quant.config import QuantizationConfig
     from npuc.quant.from_target import scheme_for
     from npuc.quant.overflow import within_f16
     from npuc.quant.own_arithmetic import own_arithmetic
     from npuc.quant.prequantized import Prequantized
     from npuc.quant.rewritten import rewrite_for
+    from npuc.quant.stated_scales import stated_layers
     from npuc.quant.target_encoding import TargetEncoding
 
     if config is not None and (config.per_channel_outputs or config.output_method):
@@ -417,7 +421,11 @@ def quantize_network(
         return Quantized(integers, network.graph, scheme_of, outcome, own_arithmetic=words)
     graph, forms = with_activation_forms(graph, config, target)
     scheme_of, notes = within_f16(graph, schemes_of(graph, config, target), ranges, target)
-    integers = quantize(graph, ranges, scheme_of)
+    if weight_scales:
+        stated = stated_layers(graph, weight_scales, scheme_of)
+        integers = lower_learned(graph, ranges, scheme_of, stated)
+    else:
+        integers = quantize(graph, ranges, scheme_of)
     integers.notes = [*integers.notes, *forms, *notes]
     outcome = _outcome(graph, integers, scheme_of, target)
     return Quantized(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,7 @@ import pytest
 from PIL import Image
 
 from npuc.compat.install import install
-from npuc.compat.registry import vendor_named
+from npuc.compat.registry import NAMES, vendor_named
 from support.compat_examples import run_command_line, run_program, split_lines
 from support.networks.small_onnx import image_model
 from support.paths import ROOT
@@ -46,3 +49,29 @@ def test_the_blocks_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest
             continue
         for line in split_lines(text):
             assert run_command_line(vendor, line) == 0, line
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_installation_of_a_page_gives_its_commands_and_packages(name: str, tmp_path: Path) -> None:
+    vendor = vendor_named(name)
+    text = (ROOT / "docs" / vendor.page).read_text(encoding="utf-8")
+    block = text.partition("```")[2].partition("```")[0].removeprefix("bash\n")
+    assert "npuc compat install" in block
+    looked = " ".join(vendor.commands)
+    script = f"{block}\nexport\nfor command in {looked}; do command -v $command; done\n"
+    own = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-euc", script],
+        cwd=tmp_path,
+        env=os.environ | own | {"PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    for command in vendor.commands:
+        assert any(line.startswith(str(tmp_path)) and line.endswith(f"/bin/{command}") for line in lines), (
+            command
+        )
+    if vendor.modules:
+        assert f'PYTHONPATH="{tmp_path}/tools/python' in done.stdout

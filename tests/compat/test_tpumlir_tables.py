@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from npuc.calib.table import CalibrationTable, Entry
-from npuc.compat.tpumlir.ranges import check_weight_scales, layers_of, merged_like, ranges_for, with_measured
+from npuc.compat.tpumlir.ranges import layers_of, merged_like, ranges_for, weight_scales_for, with_measured
 from npuc.compat.tpumlir.tables import (
     VendorTable,
     WeightScales,
@@ -163,13 +163,15 @@ def test_convolutions_that_the_other_tool_merged_are_merged_here() -> None:
     assert merged_like(graph, complete) is graph
 
 
-def test_scales_that_training_chose_are_refused() -> None:
+def test_scales_that_training_chose_by_layer(capsys: pytest.CaptureFixture[str]) -> None:
     graph = network()
-    own = WeightScales((1 / 127,) * 3, (0, 0, 0))
     rows = {"images": Entry("images", 1.0, 0.0, 1.0)}
-    check_weight_scales(graph, VendorTable(rows, {"122_Conv": own}), "t")
-    with pytest.raises(QuantizationError, match="the weights of '122_Conv' have scales that training chose"):
-        check_weight_scales(graph, VendorTable(rows, {"122_Conv": WeightScales((0.5,) * 3, (0,) * 3)}), "t")
+    own = WeightScales((0.5, 0.25, 0.125), (0, 0, 0))
+    scales = weight_scales_for(graph, VendorTable(rows, {"122_Conv": own, "gone_Conv": own}), "t")
+    assert list(scales) == ["122"] and scales["122"].tolist() == [0.5, 0.25, 0.125]
+    assert "'gone_Conv', whose weights have a row, is not in this network" in capsys.readouterr().err
+    with pytest.raises(QuantizationError, match="the weights of '122_Conv' have zero points"):
+        weight_scales_for(graph, VendorTable(rows, {"122_Conv": WeightScales((0.5,), (3,))}), "t")
 
 
 def test_types_of_layers() -> None:

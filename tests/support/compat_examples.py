@@ -27,7 +27,7 @@ from support.paths import SHARED, TESTS
 
 EXAMPLES = sorted((TESTS / "compat").glob("examples*.yaml"))
 """Files of vendors; all have the form that the first one describes."""
-_STATES = ("run", "refused", "board")
+_STATES = ("run", "mistake", "refused", "board")
 _KEYS = {"item", "state", "reason", "run", "python", "status", "says", "files", "tensors", "similar"}
 
 
@@ -45,13 +45,13 @@ def counts(scenarios: Mapping[str, Any]) -> Counter[str]:
 
 
 def summary() -> list[str]:
-    """By document: how many items run, are refused, or need a board."""
+    """By document: how many items run, are mistakes of a user that are told, are refused, or need a board."""
     lines = []
     for vendor, scenarios in load().items():
         by_state = counts(scenarios)
         lines.append(
-            f"{vendor}: {sum(by_state.values())} items: {by_state['run']} run, {by_state['refused']} refused with a reason, "
-            f"{by_state['board']} need a board"
+            f"{vendor}: {sum(by_state.values())} items: {by_state['run']} run, {by_state['mistake']} mistakes told, "
+            f"{by_state['refused']} refused with a reason, {by_state['board']} need a board"
         )
     return lines
 
@@ -62,6 +62,7 @@ def check_form(entry: Mapping[str, Any]) -> None:
     assert entry["state"] in _STATES, entry
     executed = "run" in entry or "python" in entry
     assert executed == (entry["state"] != "board") or entry["state"] == "refused", entry
+    assert entry["state"] != "mistake" or entry.get("says"), f"{entry['item']}: nothing is told"
     if entry["state"] != "run":
         assert entry.get("reason"), f"{entry['item']} is not run, and nothing says why"
 
@@ -145,8 +146,9 @@ def _run_here(
 def _check(entry: Mapping[str, Any], status: int, said: str) -> None:
     where = f"{entry['item']}:\n{said[-3000:]}"
     if "run" in entry or "python" in entry:
-        expected = entry.get("status", 2 if entry["state"] == "refused" else 0)
-        if "python" in entry and entry["state"] == "refused":
+        fails = entry["state"] in ("mistake", "refused")
+        expected = entry.get("status", 2 if fails else 0)
+        if "python" in entry and fails:
             expected = entry.get("status", 1)
         assert status == expected, f"exit status {status}, not {expected}, of {where}"
         if entry["state"] == "run" or "run" in entry:

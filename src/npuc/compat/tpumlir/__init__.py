@@ -18,6 +18,7 @@ VENDOR = Vendor(
         "my_converter.py": "npuc.compat.tpumlir.transform_command:main",
         "run_model.py": "npuc.compat.tpumlir.regression_command:main",
         "run_eval.py": "npuc.compat.tpumlir.accuracy_command:main",
+        "run_all.sh": "npuc.compat.tpumlir.regression_command:run_all",
     },
     modules={
         "mqbench.convert_deploy": "npuc.compat.tpumlir.mqbench",

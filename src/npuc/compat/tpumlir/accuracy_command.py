@@ -10,9 +10,9 @@ A model is transformed, calibrated unless its config names a table, compiled as 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import chdir, redirect_stdout
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from npuc.compat.arguments import VendorParser, comma_list
@@ -22,6 +22,7 @@ from npuc.compat.tpumlir.regression_command import (
     EVALUATION,
     calibration_arguments,
     config_of,
+    configured,
     deploy_arguments,
     read_config,
     transform_arguments,
@@ -31,6 +32,7 @@ from npuc.files import existing_model, make_folder
 
 _FAST = 30
 """Images of the fast test."""
+_DEPLOYED = "_deploy_model.onnx"
 
 
 def parser() -> VendorParser:
@@ -38,7 +40,10 @@ def parser() -> VendorParser:
     own = VendorParser(
         "run_eval.py", "Measure the accuracy of models after quantization, as their configs say."
     )
-    own.add("--qat_model_path", help="model files, between commas; without it, those of all configs")
+    own.add(
+        "--qat_model_path",
+        help="model files, or folders with trained ones, between commas; without it, those of all configs",
+    )
     own.add("--fast_test", action="store_true", help=f"measure on {_FAST} images")
     own.add("--debug_cmd", help="in place of that of the configs")
     add_chip(own)
@@ -53,33 +58,55 @@ def main(arguments: list[str]) -> int:
     options = parser().parse(arguments)
     chip = options.chip or "bm1684x"
     chip_named(chip, "run_eval.py")
-    paths = [existing_model(path).absolute() for path in comma_list(options.qat_model_path or "")]
-    names = [path.stem for path in paths] or _configured()
+    models = [model for path in comma_list(options.qat_model_path or "") for model in _models(Path(path))]
+    if not options.qat_model_path:
+        models = [_Model(name) for name in configured("eval/qat_config")]
     failed = 0
-    for number, name in enumerate(names):
-        config = read_config(config_of(name))
-        if paths:
-            config["model_path"] = str(paths[number])
+    for model in models:
+        config = read_config(model.config) | model.files
         if options.debug_cmd:
             config["debug_cmd"] = options.debug_cmd
         try:
-            print(f"{name}: {_measured(name, chip, config, _FAST if options.fast_test else 0)}")
+            print(f"{model.name}: {_measured(model.name, chip, config, _FAST if options.fast_test else 0)}")
         except NpucError as error:
-            print(f"{name}: FAILED: {error}")
+            print(f"{model.name}: FAILED: {error}")
             failed += 1
     return 1 if failed else 0
 
 
-def _configured() -> list[str]:
-    """The names of all configs, of the working folder or of the regression."""
-    root = Path(os.environ.get("REGRESSION_PATH", "."))
-    for folder in (root / "eval" / "qat_config", Path()):
-        names = sorted(path.stem for ending in ("cfg", "ini") for path in folder.glob(f"*.{ending}"))
-        if names:
-            return names
-    raise FileMissingError(
-        "there is no config here or in $REGRESSION_PATH/eval/qat_config", fix="Write NAME.cfg for each model"
-    )
+@dataclass(frozen=True)
+class _Model:
+    """A model that is measured, and the files that take the place of those of its config."""
+
+    name: str
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def config(self) -> Path:
+        """Its config; a trained model may have one of its own, NAME_qat.cfg."""
+        try:
+            return config_of(f"{self.name}_qat")
+        except FileMissingError:
+            return config_of(self.name)
+
+
+def _models(path: Path) -> list[_Model]:
+    """A model file, or what `convert_deploy` wrote into a folder: networks with their calibration tables."""
+    if not path.is_dir():
+        return [_Model(path.stem, {"model_path": str(existing_model(path).absolute())})]
+    found = []
+    for network in sorted(path.glob(f"*{_DEPLOYED}")):
+        name = network.name.removesuffix(_DEPLOYED)
+        table = network.with_name(f"{name}_cali_table_from_mqbench_sophgo_tpu")
+        files = {"model_path": str(network.absolute())}
+        if table.is_file():
+            files["calibration_table"] = str(table.absolute())
+        found.append(_Model(name.removesuffix("_mqmobile"), files))
+    if not found:
+        raise FileMissingError(
+            f"there is no *{_DEPLOYED} in '{path}'", fix="convert_deploy of mqbench writes them"
+        )
+    return found
 
 
 def _measured(name: str, chip: str, config: Mapping[str, str], count: int) -> str:

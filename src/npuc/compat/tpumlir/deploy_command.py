@@ -27,11 +27,11 @@ from npuc.compat.tpumlir.inputs import as_float, read_inputs, read_reference, re
 from npuc.compat.tpumlir.names import names_of
 from npuc.compat.tpumlir.ranges import (
     SCHEME_OF,
-    check_weight_scales,
     int8_config,
     layers_of,
     merged_like,
     ranges_for,
+    weight_scales_for,
     with_measured,
 )
 from npuc.compat.tpumlir.runner_command import layers_of_program
@@ -49,6 +49,7 @@ from npuc.runtime.engine import CompiledEngine
 from npuc.schedule.cache import Cache
 from npuc.target import Target
 from npuc.tensors import write_npz
+from npuc.words import counted
 
 _UNSUPPORTED = {
     "F8E4M3": "no chip here computes with eight-bit floats",
@@ -189,7 +190,6 @@ def _quantized(
             fix="run_calibration.py writes one",
         )
     table = read_calibration(existing_file(options.calibration_table))
-    check_weight_scales(graph, table, options.calibration_table)
     ranges = ranges_for(graph, table, options.calibration_table)
     if options.fuse_preprocess:
         ranges = fused_ranges(graph, ranges)
@@ -198,7 +198,8 @@ def _quantized(
     config = int8_config(target, asymmetric=options.asymmetric).model_copy(update={"layers": layers})
     if options.quantize == "INT4":
         config = config.with_options({"weight": "i4"})
-    return quantize_network(graph, ranges, config, target)
+    scales = weight_scales_for(graph, table, options.calibration_table)
+    return quantize_network(graph, ranges, config, target, scales)
 
 
 def _compile_options(options: Namespace, cores: int) -> CompileOptions:
@@ -278,6 +279,6 @@ def _compare_program(
     for name in wrong:
         print(f"[{spelled(name):<32}] FAILED: the program and the quantized network differ")
     print(
-        f"{len(compared)} tensors of the program against the quantized network: {len(compared) - len(wrong)} equal"
+        f"{counted(len(compared), 'tensor')} of the program against the quantized network: {len(compared) - len(wrong)} equal"
     )
     return len(wrong)

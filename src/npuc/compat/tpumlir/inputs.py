@@ -58,7 +58,7 @@ def real_tensors(graph: Graph, tensors: Mapping[str, Array]) -> dict[str, Array]
             quantized = op.results[0] if isinstance(op, top.Quantize) else op.x
             if scale is not None and scale.size == 1:
                 scales[quantized] = scale, np.zeros(1) if zero_point is None else zero_point
-            if isinstance(op, top.Dequantize):
+            if isinstance(op, top.Dequantize) and value_name(op.x) in reals:
                 reals.pop(value_name(op.results[0]), None)
         elif op.operands and op.operands[0] in scales:
             # What only moves integers keeps their scale.

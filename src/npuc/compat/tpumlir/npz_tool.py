@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from npuc.arrays import Array
+from npuc.compare.page import ComparedLayer, comparison_page
 from npuc.compare.tensors import Difference, Tolerance, compare_sets
 from npuc.compat.arguments import VendorParser, comma_list
 from npuc.errors import FileFormatError, UnknownTensorError, UsageError
@@ -308,10 +309,30 @@ def get_shape(arguments: Sequence[str]) -> int:
 
 
 def visualize_diff(arguments: Sequence[str]) -> int:
-    """`visualize_diff A B`: refused; `visual.py` draws what differs."""
-    raise UsageError(
-        "npz_tool.py visualize_diff draws nothing here", fix="Use visual.py, or compare --save FILE.csv"
+    """`visualize_diff A B [--save FILE.html]`: a page with curves, histograms and figures of every tensor of A and B."""
+    parser = _parser("visualize_diff", "Draw how the tensors of two files differ.", "target", "reference")
+    parser.add("--save", default="visualize_diff.html", help="the page to write")
+    options = parser.parse(arguments)
+    target, reference = TensorFile(options.target), TensorFile(options.reference)
+    shared = [name for name in target if name in reference]
+    if not shared:
+        raise UnknownTensorError(
+            f"has no tensor of {options.reference}",
+            where=options.target,
+            fix=f"It has {', '.join(list(target)[:5])}",
+        )
+    writable(options.save)
+    page = comparison_page(
+        f"{options.target} and {options.reference}",
+        [ComparedLayer(name, str(target[name].dtype)) for name in target],
+        {name: target[name] for name in target},
+        {name: reference[name] for name in shared},
+        {"target": options.target, "reference": options.reference},
     )
+    with write_atomically(options.save) as out:
+        out.write(page.encode())
+    print(f"{counted(len(shared), 'tensor')} drawn in {options.save}")
+    return 0
 
 
 _FUNCTIONS: dict[str, Callable[[Sequence[str]], int]] = {

@@ -12,7 +12,7 @@ from npuc.arrays import Array
 from npuc.calib.table import CalibrationTable, Entry
 from npuc.compat.running import warn
 from npuc.compat.tpumlir.names import names_of
-from npuc.compat.tpumlir.tables import VendorTable, WeightScales
+from npuc.compat.tpumlir.tables import VendorTable
 from npuc.engine import FloatEngine
 from npuc.errors import QuantizationError, UnknownTensorError
 from npuc.ir import Graph
@@ -23,9 +23,6 @@ from npuc.quant.scheme import SCHEMES
 from npuc.target import Target
 from npuc.transform.merge_pointwise_convs import MergePointwiseConvs
 from npuc.words import counted
-
-_SAME = 1e-3
-"""The relative difference of two scales that are equal but for the digits of a text file."""
 
 
 def ranges_for(graph: Graph, table: VendorTable, where: str) -> CalibrationTable:
@@ -89,37 +86,23 @@ def with_measured(
     return CalibrationTable({**ranges.entries, **measured})
 
 
-def check_weight_scales(graph: Graph, table: VendorTable, where: str) -> None:
-    """Refuse scales of weights that are not those of the weights themselves: they would change the result."""
+def weight_scales_for(graph: Graph, table: VendorTable, where: str) -> dict[str, Any]:
+    """The scales of weights that a table of quantization-aware training states, by the layers of this network."""
     names = names_of(graph)
+    scales = {}
     for name, stated in table.weights.items():
-        own = _own_scales(graph, names.npuc_name(name))
-        if own is not None and not _agree(own, stated):
+        own = names.npuc_name(name)
+        if any(stated.zero_points):
             raise QuantizationError(
-                f"the weights of '{name}' have scales that training chose, which are not supported here",
+                f"the weights of '{name}' have zero points, and weights are symmetric here",
                 where=where,
-                fix="Train with npuc.train, or export the network with its fake quantizers and import that",
+                fix="Train with symmetric weights, as prepare_by_platform does by itself",
             )
-
-
-def _own_scales(graph: Graph, name: str) -> Any:
-    """The largest weight of each output channel over 127; None if there is no such layer."""
-    value = graph.find(name)
-    operands = () if value is None else tuple(getattr(value.owner, "operands", ()))
-    weights = next(
-        (array for v in operands[1:] if (array := graph.constant(v)) is not None and array.ndim > 1), None
-    )
-    if weights is None:
-        return None
-    return np.abs(np.asarray(weights).reshape(len(weights), -1)).max(axis=1) / 127
-
-
-def _agree(own: Any, stated: WeightScales) -> bool:
-    if any(stated.zero_points) or len(stated.scales) not in (1, len(own)):
-        return False
-    scales = np.asarray(stated.scales if len(stated.scales) > 1 else [max(stated.scales)])
-    reference = own if len(scales) > 1 else np.asarray([own.max()])
-    return bool(np.all(np.abs(scales - reference) <= _SAME * reference + 1e-12))
+        if graph.find(own) is None:
+            warn(f"{where}: the layer '{name}', whose weights have a row, is not in this network")
+        else:
+            scales[own] = np.asarray(stated.scales)
+    return scales
 
 
 def int8_config(target: Target, *, asymmetric: bool = False) -> QuantizationConfig:

@@ -23,8 +23,9 @@ from npuc.compat.arguments import VendorParser
 from npuc.compat.running import warn
 from npuc.compat.tpumlir import calibration_command, deploy_command, transform_command
 from npuc.compat.tpumlir.chips import add_chip, chip_named
-from npuc.errors import FileFormatError, FileMissingError, UsageError
+from npuc.errors import FileFormatError, FileMissingError, NpucError, UsageError
 from npuc.files import make_folder, read_short
+from npuc.words import counted
 
 _MAX_FILE = 1 << 16
 _TRANSFORM = (
@@ -86,6 +87,37 @@ def main(arguments: list[str]) -> int:
     for mode in ("transform", *modes):
         print(f"{options.model} {mode}: {'FAILED' if mode in failed else 'PASSED'}")
     return 1 if failed else 0
+
+
+def run_all(arguments: list[str]) -> int:
+    """`run_all.sh`: `run_model.py` for every config of the regression; 0 if all pass."""
+    own = VendorParser("run_all.sh", "Convert, calibrate and compile every model that has a config file.")
+    add_chip(own)
+    options = own.parse(arguments)
+    words = ["--chip", options.chip] if options.chip else []
+    failed = []
+    names = configured("config")
+    for name in names:
+        try:
+            if main([name, *words]):
+                failed.append(name)
+        except NpucError as error:
+            print(f"{name}: FAILED: {error}")
+            failed.append(name)
+    print(f"{counted(len(names), 'model')}: {len(names) - len(failed)} passed, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+def configured(folder: str) -> list[str]:
+    """The names of all configs: of a folder of the regression, or else of the working folder."""
+    root = Path(os.environ.get("REGRESSION_PATH", "."))
+    for place in (root / folder, Path()):
+        names = sorted(path.stem for ending in ("cfg", "ini") for path in place.glob(f"*.{ending}"))
+        if names:
+            return names
+    raise FileMissingError(
+        f"there is no config here or in $REGRESSION_PATH/{folder}", fix="Write NAME.cfg for each model"
+    )
 
 
 def config_of(name: str) -> Path:
