@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
         models = [_Model(name) for name in configured("eval/qat_config")]
     failed = 0
     for model in models:
-        config = read_config(model.config) | model.files
+        config = {**read_config(model.config), **model.files}
         if options.debug_cmd:
             config["debug_cmd"] = options.debug_cmd
         try:
