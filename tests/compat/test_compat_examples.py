@@ -41,5 +41,6 @@ def test_every_command_of_a_vendor_occurs(vendor: str) -> None:
         for scenario in load()[vendor].values()
         for entry in scenario["items"]
     ]
-    for name in (*vendor_named(vendor).commands, *vendor_named(vendor).modules):
+    own = vendor_named(vendor)
+    for name in (*own.commands, *own.modules, *own.extensions):
         assert any(name in text for text in texts), f"no item uses {name}"

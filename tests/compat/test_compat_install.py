@@ -28,7 +28,7 @@ EXAMPLE = Vendor(
         "outer.inner.deep": "npuc.compat.vendor",
         "alone": "npuc.compat.names",
     },
-    {"E901": "EXAMPLE_BAD_OPTION"},
+    error_identifiers={"E901": "EXAMPLE_BAD_OPTION"},
 )
 
 
@@ -43,6 +43,33 @@ def test_scripts_run_and_packages_import(tmp_path: Path) -> None:
         text=True,
     )
     assert "NameMap" in told.stdout and "Vendor" in told.stdout and "True" in told.stdout, told.stderr
+
+
+def test_a_package_of_others_is_the_installed_one_with_what_is_added(tmp_path: Path) -> None:
+    (tmp_path / "site" / "other" / "part").mkdir(parents=True)
+    (tmp_path / "site" / "other" / "__init__.py").write_text(
+        "from other.part import VALUE\nraise_it = False\n"
+    )
+    (tmp_path / "site" / "other" / "part" / "__init__.py").write_text("VALUE = 7\n")
+    (tmp_path / "site" / "adds.py").write_text("def extend(module): module.added = module.VALUE + 1\n")
+    done = install(Vendor("x", "X", "", {}, {}, {"other": "adds", "absent": "adds"}), tmp_path / "tools")
+    program = """
+import other, other.part
+print(other.added, other.part.VALUE, other.__file__)
+try:
+    import absent
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join([str(done.packages), str(tmp_path / "site"), *sys.path])},
+        capture_output=True,
+        text=True,
+    )
+    assert told.stdout.startswith(f"8 7 {tmp_path}/site/other/__init__.py"), told.stderr
+    assert "No module named 'absent'" in told.stdout
 
 
 def test_a_real_script_leaves_with_the_status_of_its_command(tmp_path: Path) -> None:
@@ -81,7 +108,7 @@ def test_every_command_and_module_of_a_vendor_is_there() -> None:
         for name, place in vendor.commands.items():
             module, _, function = place.partition(":")
             assert callable(getattr(import_module(module), function)), name
-        for adapter in filter(None, vendor.modules.values()):
+        for adapter in filter(None, (*vendor.modules.values(), *vendor.extensions.values())):
             import_module(adapter)
         assert (Path(__file__).parents[2] / "docs" / vendor.page).is_file()
 
@@ -91,7 +118,7 @@ def test_a_suffix_may_be_left_out() -> None:
 
 
 def test_an_error_has_the_identifier_of_the_vendor() -> None:
-    vendor = Vendor("x", "X", "", EXAMPLE.commands, {}, {UsageError.code: "X_BAD_OPTION"})
+    vendor = Vendor("x", "X", "", EXAMPLE.commands, error_identifiers={UsageError.code: "X_BAD_OPTION"})
     with pytest.raises(UsageError, match=r"X_BAD_OPTION: npz_tool\.py has no function"):
         run_vendor_command(vendor, "tool.py", ["frobnicate"])
 

@@ -31,6 +31,13 @@ from npuc.compat.modules import publish
 publish(__name__, "{adapter}")
 """
 
+_EXTENSION = """\
+{mark}
+from npuc.compat.modules import extend
+
+extend(__name__, __file__, "{adapter}")
+"""
+
 
 @dataclass(frozen=True)
 class Installation:
@@ -64,7 +71,7 @@ def install(vendor: Vendor, folder: Path | str) -> Installation:
     return Installation(
         tuple(texts),
         root / "bin" if vendor.commands else None,
-        root / "python" if vendor.modules else None,
+        root / "python" if vendor.modules or vendor.extensions else None,
     )
 
 
@@ -84,6 +91,8 @@ def _texts(vendor: Vendor, root: Path) -> dict[Path, str]:
         place = root / "python" / Path(*name.split("."))
         path = place / "__init__.py" if name in parents else place.with_name(f"{place.name}.py")
         texts[path] = _MODULE.format(mark=_MARK, adapter=adapter) if adapter else f"{_MARK}\n"
+    for name, adapter in vendor.extensions.items():
+        texts[root / "python" / name / "__init__.py"] = _EXTENSION.format(mark=_MARK, adapter=adapter)
     return texts
 
 

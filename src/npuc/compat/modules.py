@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from pathlib import Path
 from types import ModuleType
 
 
@@ -17,6 +20,27 @@ def publish(name: str, adapter: str) -> None:
     for key in public:
         setattr(own, key, getattr(source, key))
     own.__dict__["__getattr__"] = lambda key: getattr(source, key)
+
+
+def extend(name: str, file: str, adapter: str) -> None:
+    """Import the package that `file` hides on the path, in its place, and let an adapter add to it what a vendor's build has.
+
+    Whoever imports the package gets the installed one: its own modules are found as ever.
+    """
+    own = Path(file).resolve().parents[1]
+    places = [place for place in sys.path if Path(place or ".").resolve() != own]
+    spec = PathFinder.find_spec(name, places)
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+    real = module_from_spec(spec)
+    hiding = sys.modules[name]
+    sys.modules[name] = real
+    try:
+        spec.loader.exec_module(real)
+    except BaseException:
+        sys.modules[name] = hiding
+        raise
+    import_module(adapter).extend(real)
 
 
 def provide(modules: Mapping[str, str]) -> None:

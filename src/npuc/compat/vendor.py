@@ -22,5 +22,8 @@ class Vendor:
     modules: Mapping[str, str] = field(default_factory=dict)
     """Each importable module by its dotted name, and the adapter module whose names it shows; empty for a package that only
     holds modules."""
+    extensions: Mapping[str, str] = field(default_factory=dict)
+    """Packages of others of which the vendor ships a build of its own, and the adapter module with the function `extend` that
+    gives the package that is installed what that build adds."""
     error_identifiers: Mapping[str, str] = field(default_factory=dict)
     """The identifier that the vendor's documents give to an error, by npuc's code of it."""

@@ -94,19 +94,19 @@ def _models(path: Path) -> list[_Model]:
     """A model file, or what `convert_deploy` wrote into a folder: networks with their calibration tables."""
     if not path.is_dir():
         return [_Model(path.stem, {"model_path": str(existing_model(path).absolute())})]
-    found = []
+    models = []
     for network in sorted(path.glob(f"*{_DEPLOYED}")):
         name = network.name.removesuffix(_DEPLOYED)
         table = network.with_name(f"{name}_cali_table_from_mqbench_sophgo_tpu")
         files = {"model_path": str(network.absolute())}
         if table.is_file():
             files["calibration_table"] = str(table.absolute())
-        found.append(_Model(name.removesuffix("_mqmobile"), files))
-    if not found:
+        models.append(_Model(name.removesuffix("_mqmobile"), files))
+    if not models:
         raise FileMissingError(
             f"there is no *{_DEPLOYED} in '{path}'", fix="convert_deploy of mqbench writes them"
         )
-    return found
+    return models
 
 
 def _measured(name: str, chip: str, config: Mapping[str, str], count: int) -> str:

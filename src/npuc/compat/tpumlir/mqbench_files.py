@@ -92,23 +92,23 @@ def _at_shapes(quantized: Any, shapes: Mapping[str, Any], example: Any) -> Graph
     """The float network with the trained weights, for inputs of the stated shapes."""
     qat: QatModule = quantized.qat
     own = [tuple(shape_of(port.value)) for port in qat.plan.source.inputs]
-    wanted = [tuple(int(side) for side in shape) for shape in shapes.values()]
-    if not wanted and example is not None:
+    stated = [tuple(int(side) for side in shape) for shape in shapes.values()]
+    if not stated and example is not None:
         tensors = example if isinstance(example, tuple | list) else (example,)
-        wanted = [tuple(tensor.shape) for tensor in tensors]
-    if not wanted or wanted == own:
+        stated = [tuple(tensor.shape) for tensor in tensors]
+    if not stated or stated == own:
         return qat.to_float()
-    if len(wanted) != len(own):
-        raise UsageError(f"input_shape_dict has {len(wanted)} shapes, and the model has {len(own)} inputs")
+    if len(stated) != len(own):
+        raise UsageError(f"input_shape_dict has {len(stated)} shapes, and the model has {len(own)} inputs")
     model = quantized.float_model.eval()
-    again = expanded(from_torch(model, tuple(torch.zeros(shape) for shape in wanted)))
+    again = expanded(from_torch(model, tuple(torch.zeros(shape) for shape in stated)))
     graph, _ = trained_form(again, quantized.chip, quantized.config)
     weights = qat.network.weight_store()
     if {*graph.used_weights()} - {*weights} or any(
         graph.weights.array(name).shape != weights.array(name).shape for name in graph.used_weights()
     ):
         raise UsageError(
-            f"the model has other weights for inputs of {[list(shape) for shape in wanted]}",
+            f"the model has other weights for inputs of {[list(shape) for shape in stated]}",
             fix=f"Give the shapes that it was trained with: {[list(shape) for shape in own]}",
         )
     return Graph(graph.module, weights)

@@ -40,6 +40,7 @@ VENDOR = Vendor(
         "runner": f"{_HERE}.vart",
         "vitis_ai_library": f"{_HERE}.graph_runner",
     },
+    extensions={"onnxruntime": f"{_HERE}.onnxruntime_build"},
     error_identifiers={
         "E101": "XIR_FILE_NOT_EXIST",
         "E702": "XCOM_USER_INVALID_TARGET",

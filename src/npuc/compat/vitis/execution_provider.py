@@ -1,10 +1,14 @@
 """ONNX Runtime sessions with the vendor's execution provider: npuc's own provider takes its place.
 
-    from onnxruntime_vitisai import InferenceSession
+    import onnxruntime
+    session = onnxruntime.InferenceSession(...)         # with the folder of 'npuc compat install vitis' on PYTHONPATH
+
+    from onnxruntime_vitisai import InferenceSession    # anywhere
     session = InferenceSession("model.onnx", providers=["VitisAIExecutionProvider"],
                                provider_options=[{"config_file": "vaip_config.json", "cacheDir": "cache", "cacheKey": "model"}])
 
-ONNX Runtime itself drops names of providers that it was not built with, so the class has to come from here.
+ONNX Runtime itself drops names of providers that it was not built with, so the class has to come from here: the installed folder
+has an `onnxruntime` that is the one of this machine with this class in place of its own (`onnxruntime_build`).
 """
 
 from __future__ import annotations
@@ -39,13 +43,16 @@ def InferenceSession(
     """A session; with the vendor's provider among `providers`, npuc compiles what its target can run."""
     names = [entry[0] if isinstance(entry, tuple) else entry for entry in providers or ()]
     if NAME not in names:
-        return onnxruntime.InferenceSession(
-            path_or_bytes, sess_options, providers, provider_options, **kwargs
-        )
+        return plain_session()(path_or_bytes, sess_options, providers, provider_options, **kwargs)
     place = names.index(NAME)
     stated = (providers or ())[place]
     options = stated[1] if isinstance(stated, tuple) else (provider_options or [{}] * len(names))[place]
     return provider.session(path_or_bytes, translated(options), sess_options)
+
+
+def plain_session() -> Any:
+    """ONNX Runtime's own class."""
+    return getattr(onnxruntime, "PlainInferenceSession", onnxruntime.InferenceSession)
 
 
 def translated(options: Mapping[str, Any]) -> dict[str, str]:
