@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h native/ort/*.c native/ort/*.h)
 
-.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir bench-qdq test-frameworks test-browser studio test-studio sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule docs clean
+.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir bench-qdq test-frameworks test-browser studio test-studio sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule docs licences sbom clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -49,6 +49,8 @@ help:
 	@echo "make bench-frameworks npuc inside of other frameworks: overhead of a call, cold and warm start"
 	@echo "make install-size  what 'pip install .' takes on disk, in a fresh environment"
 	@echo "make docs          write the generated pages again"
+	@echo "make licences      write docs/third-party.md, the licences of all that an installation brings"
+	@echo "make sbom          write build/npuc.cdx.json, a software bill of materials (CycloneDX)"
 	@echo "make clean         remove .venv, build outputs and caches"
 
 demo: $(STAMPS)/npuc
@@ -236,6 +238,12 @@ install-size:
 
 docs: $(STAMPS)/npuc
 	$(BIN)/python -m npuc.cli.gendocs
+
+licences: $(STAMPS)/npuc
+	$(BIN)/python release/licences.py
+
+sbom: $(STAMPS)/npuc
+	$(BIN)/python release/sbom.py build/npuc.cdx.json
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
