@@ -12,7 +12,7 @@ import pytest
 from npuc.errors import EngineError, UsageError
 from npuc.words import counted, plural
 
-_FOREIGN = {"--external_delegate_path", "--force-reinstall", "--no-deps"}
+_FOREIGN = {"--extensions", "--external_delegate_path", "--force-reinstall", "--no-deps"}
 """Options of other programs."""
 
 

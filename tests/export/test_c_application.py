@@ -214,13 +214,13 @@ def test_damaged_weights_never_run(checked: Path, digits: CompiledModel, tmp_pat
 
 def test_damaged_images_are_refused(application: Path, tmp_path: Path) -> None:
     for content, words in [
-        (b"P3 1 1 255\n0 0 0", "not a binary PPM"),
+        (b"P3 1 1 255\n0 0 0", "not a BMP, a binary PPM"),
         (b"P6 2 2 255\n" + bytes(11), "ends too early"),
         (b"P6 0 2 255\n", "impossible size"),
         (b"P6 99999 99999 255\n", "impossible size"),
         (b"P6 # no size", "impossible size"),
         (b"P6 1 1 65535\n" + bytes(6), "8 bits"),
-        (b"", "not a binary PPM"),
+        (b"", "not a BMP, a binary PPM"),
     ]:
         (tmp_path / "x.ppm").write_bytes(content)
         status, said = run(application, tmp_path / "x.ppm")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
@@ -10,6 +11,7 @@ from pkgutil import walk_packages
 import pytest
 
 import npuc
+from npuc.errors import MissingExtraError
 from npuc.frontend.onnx import subgraphs
 from npuc.ir.subgraph_rules import SUBGRAPH_RULES
 from npuc.plugins import loading
@@ -21,7 +23,8 @@ def _load_all() -> None:
     """So that what a test finds does not depend on those before it."""
     for module in walk_packages(npuc.__path__, "npuc."):
         if not module.name.endswith("__main__"):
-            import_module(module.name)
+            with suppress(MissingExtraError):
+                import_module(module.name)
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from model_explorer import Adapter, AdapterMetadata, graph_builder
-
-from npuc.errors import NpucError
+from npuc.errors import MissingExtraError, NpucError
 from npuc.studio.model_explorer.graph import explorer_graph
 from npuc.studio.project import Project
 from npuc.studio.studio import Studio
+
+try:
+    from model_explorer import Adapter, AdapterMetadata, graph_builder
+except ImportError as error:
+    raise MissingExtraError(
+        "this module is for Google's Model Explorer, which is not installed",
+        fix="Install it with: pip install ai-edge-model-explorer",
+    ) from error
 
 
 class NpucAdapter(Adapter):  # type: ignore[misc]
