@@ -14,6 +14,7 @@ import pytest
 from npuc.arrays import Array
 from npuc.calib.calibration import calibrate, resolve_overrides, table_from
 from npuc.calib.collection import channel_axes, collect, observed_tensors
+from npuc.calib.limits import ValueLimits
 from npuc.calib.sources import DataOptions, random_data
 from npuc.calib.statistics import ObserverOptions, Statistics, load_statistics, save_statistics
 from npuc.errors import FileFormatError, UnknownTensorError, UsageError
@@ -139,6 +140,21 @@ def test_nan_and_infinity_are_left_out_and_named() -> None:
     assert (found.min, found.max) == pytest.approx((0.0, np.log(3.0)))
     words = "tensor 'logarithm': left out 1 NaN and 1 infinite or beyond ±1e+30 of 8 values"
     assert words in statistics.notes and words in heard
+
+
+def test_values_beyond_limits_are_clipped_or_left_out_and_named() -> None:
+    graph, samples = network(), data(4)
+    whole = collect(graph, samples)
+    assert whole["x"].min < -1.0 and whole["x"].max > 0.5
+    clipped = collect(graph, samples, limits=ValueLimits(-1.0, 0.5, clips=True))
+    assert (clipped["x"].min, clipped["x"].max) == (-1.0, 0.5) and clipped["x"].count == whole["x"].count
+    assert not clipped.notes
+    left = collect(graph, samples, limits=ValueLimits(-1.0, 0.5))
+    values = np.concatenate([sample.reshape(-1) for sample in samples])
+    inside = values[(values >= -1.0) & (values <= 0.5)]
+    assert left["x"].count == inside.size
+    assert (left["x"].min, left["x"].max) == (inside.min(), inside.max())
+    assert any("'x': left out" in note and "infinite or beyond -1 to 0.5" in note for note in left.notes)
 
 
 def test_a_tensor_that_is_never_finite_has_no_range_and_is_named() -> None:

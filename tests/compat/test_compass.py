@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from npuc.cli.app import run_command
 from npuc.compat.compass.builder_plugins import refuse_builder_plugins
 from npuc.compat.compass.cfg import CfgSection, read_cfg
 from npuc.compat.compass.checker_plugins import check_layers
+from npuc.compat.compass.opt_search import auto_search, ladder_of, learning_of, refuse_beside
 from npuc.compat.compass.opt_settings import settings_of
 from npuc.compat.compass.optimizer_plugins import refuse_operator_plugins
 from npuc.compat.compass.per_layer import IrLayer
@@ -378,3 +380,43 @@ def test_a_layer_has_what_plugins_ask_for() -> None:
     assert node.get_param("axis") == 1 and node.get_attr("x", optional=True, default_value=2) == 2
     with pytest.raises(PluginError, match="no 'beta'"):
         node.get_param("beta")
+
+
+def test_keys_that_search() -> None:
+    section = partial(CfgSection, "Optimizer")
+    assert (
+        auto_search(section({})) is None
+        and auto_search(section({"mixed_precision_auto_search": "0,0.,L"})) is None
+    )
+    words = {"mixed_precision_auto_search": " 4, -0.5, g ", "metric": "RMSEMetric"}
+    search = auto_search(section(words))
+    assert search is not None and (search.batches, search.drop, search.lower_is_better) == (4, 0.5, True)
+    for text, told in (
+        ("4,0.1", "is not BATCHES"),
+        ("4,x,L", "is not BATCHES"),
+        ("4,-0.1,L", "better than the float"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            auto_search(section(words | {"mixed_precision_auto_search": text}))
+    learned = learning_of(section({"global_calibration": "adaround & adaquant_zy[10, 3, 8, 1e-5, 0, 1e-4]"}))
+    assert learned.adaquant.iterations == 30 and learned.adaquant.batch == 8 and learned.adaquant.real_rates
+    assert (learned.adaquant.weight_rate, learned.adaquant.bias_rate, learned.adaquant.weight_scale_rate) == (
+        1e-5,
+        0,
+        1e-4,
+    )
+    steps = ladder_of(
+        section({"global_calibration": "easy_quant & adaround[1,2] & mvn_correction[rms,0.5]"}),
+        lambda *_: 0.0,
+    )
+    assert steps is not None and steps.steps == ("ranges", "round") and steps.goal is None
+    for text, told in (
+        ("adaround[1,2][Convolution]", "for single layers"),
+        ("adaround[x]", "numbers that are none"),
+        ("svd_quant", "is none of"),
+        ("adaround[1", "for single layers|is none of"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            ladder_of(section({"global_calibration": text}), lambda *_: 0.0)
+    with pytest.raises(UsageError, match="global_calibration is not supported beside statistic_file"):
+        refuse_beside(section({"global_calibration": "adaround", "statistic_file": "x.npy"}), {})

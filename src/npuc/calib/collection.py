@@ -16,6 +16,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.calib.feeding import Feeder
+from npuc.calib.limits import ValueLimits
 from npuc.calib.observer import Observer
 from npuc.calib.samples import Batch, batch_size
 from npuc.calib.sources import Data, DataOptions, Source, open_data
@@ -77,12 +78,13 @@ def collect(
     warn: Callable[[str], None] | None = None,
     step: Callable[[], None] | None = None,
     seen: Callable[[Mapping[str, Array]], None] | None = None,
+    limits: ValueLimits | None = None,
 ) -> Statistics:
     """The statistics of every tensor of a network over a data set.
 
     `channels` maps the tensors that need per-channel extremes to their channel axis (see `channel_axes`). Skipped samples
     and excluded values are reported in the notes of the result, and to `warn` as they occur. `step` is called after every
-    sample, `seen` with the inputs of every batch.
+    sample, `seen` with the inputs of every batch. Values beyond `limits` are clipped or left out.
 
     Example: `collect(graph, "images/", DataOptions(max_count=100))["conv1"].max`.
     """
@@ -110,11 +112,11 @@ def collect(
             if seen is not None:
                 seen(batch.inputs)
             values = engine.run(batch.inputs)
-            _observe(observers, {**values, **batch.inputs}, batch.keep, size, pool)
+            _observe(observers, {**values, **batch.inputs}, batch.keep, size, pool, limits)
             del values
     tensors = {name: observer.result() for name, observer in observers.items()}
     for tensor in tensors.values():
-        if text := _left_out(tensor, options.bound):
+        if text := _left_out(tensor, str(limits) if limits else f"beyond ±{options.bound:g}"):
             note(text)
     _LOG.info("calibration: %d tensors over %d samples of %s", len(tensors), feeder.used, source.what)
     return Statistics(tensors, options, feeder.used, feeder.skipped, tuple(notes))
@@ -126,12 +128,13 @@ def _observe(
     keep: int | None,
     size: int | None,
     pool: Executor | None,
+    limits: ValueLimits | None,
 ) -> None:
     def update(name: str) -> None:
         array = np.asarray(values[name])
         if keep is not None and size and array.ndim and array.shape[0] % size == 0:
             array = array[: keep * array.shape[0] // size]
-        observers[name].update(array)
+        observers[name].update(array if limits is None else limits.applied(array))
 
     # The largest first, so that no thread is left with a large one at the end.
     names = sorted(observers, key=lambda name: -values[name].size)
@@ -139,10 +142,10 @@ def _observe(
         pass
 
 
-def _left_out(tensor: TensorStatistics, bound: float) -> str | None:
+def _left_out(tensor: TensorStatistics, beyond: str) -> str | None:
     bad = tensor.nans + tensor.infinite
     if not bad:
         return None
     parts = [f"{tensor.nans} NaN"] * bool(tensor.nans)
-    parts += [f"{tensor.infinite} infinite or beyond ±{bound:g}"] * bool(tensor.infinite)
+    parts += [f"{tensor.infinite} infinite or {beyond}"] * bool(tensor.infinite)
     return f"tensor '{tensor.name}': left out {' and '.join(parts)} of {tensor.count + bad} values"

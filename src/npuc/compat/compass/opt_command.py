@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.calib.calibration import calibrate, check_statistics, resolve_overrides, table_from
 from npuc.calib.collection import collect
+from npuc.calib.limits import ValueLimits
 from npuc.calib.ranges import observer_options
 from npuc.calib.sources import Source, open_data, random_data
 from npuc.calib.statistics import ObserverOptions, regrouped
@@ -22,6 +25,7 @@ from npuc.compat.compass.cfg import CfgSection, only_section
 from npuc.compat.compass.checker_plugins import check_layers
 from npuc.compat.compass.layers import ir_layers
 from npuc.compat.compass.logger import say
+from npuc.compat.compass.opt_search import auto_search, ladder_of, learning_of, refuse_beside
 from npuc.compat.compass.opt_settings import IGNORED, KEYS, REFUSED, OptSettings, settings_of
 from npuc.compat.compass.optimizer_plugins import (
     as_tensor,
@@ -121,15 +125,7 @@ def write_quantized_ir(done: Quantized, graph: Graph, path: Path) -> Path | None
 
 def _check(section: CfgSection) -> None:
     """Values that are known to be wrong before anything is computed."""
-    search = section.text("mixed_precision_auto_search", "0,0.,L").split(",")
-    if len(search) != 3 or not re.fullmatch(r"\s*-?\d+\s*", search[0]):
-        raise section.wrong("mixed_precision_auto_search", "is not BATCHES,THRESHOLD,L or G")
-    if int(search[0]) >= 1:
-        raise UsageError(
-            "mixed_precision_auto_search is not supported: npuc searches by its own data sets",
-            where=section.path,
-            fix="'npuc compile --accuracy-drop' finds the layers that need 16 bits",
-        )
+    auto_search(section)
     if section.values.get("unify_scales_for_concat", "").lower() == "false":
         say(
             "W",
@@ -151,7 +147,11 @@ def _quantized(
 ) -> Quantized:
     if is_quantized(graph):
         return quantize_network(graph, None, None, target)
-    method, bound = settings.method, _trim(section)
+    method, limits = settings.method, _trim(section)
+    ladder = ladder_of(section, partial(_first_figure, section, graph))
+    config = settings.config.model_copy(update={"ladder": learning_of(section)})
+    if ladder is not None:
+        refuse_beside(section, settings.overrides)
     if "statistic_file" in section.values:
         statistics = load_statistic_info(section.text("statistic_file"))
         check_statistics(graph, statistics)
@@ -164,40 +164,33 @@ def _quantized(
         source: Source = random_data(graph)
     else:
         source = open_data(graph, samples())
-    if bound is None and size == 1 and not settings.overrides:
-        return quantize_on_data(graph, source, settings.config, target, method)[0]
+    if limits is None and (size == 1 or ladder) and not settings.overrides:
+        return quantize_on_data(graph, source, config, target, method, ladder=ladder)[0]
     chosen = method or "mean"
     options = observer_options([chosen, *settings.overrides.values()])
-    options = options if bound is None else replace(options, bound=bound)
-    statistics = regrouped(collect(graph, source, options=options), size)
+    statistics = regrouped(collect(graph, source, options=options, limits=limits), size)
     overrides = resolve_overrides(graph, settings.overrides)
     table = calibrate(graph, None, chosen, statistics=statistics, overrides=overrides)
     return quantize_network(graph, table, settings.config, target)
 
 
-def _trim(section: CfgSection) -> float | None:
-    """The magnitude from which on values are left out of all statistics."""
-    text = section.text("trim_infinity_before_statistic").replace(" ", "").partition("&")[0]
+def _trim(section: CfgSection) -> ValueLimits | None:
+    """The limits of the values that statistics see."""
+    key = "trim_infinity_before_statistic"
+    text = section.text(key).replace(" ", "").partition("&")[0]
     if not text:
         return None
     match = _TRIM.fullmatch(text)
-    if match is None or "<" in section.text("trim_infinity_before_statistic"):
-        raise section.wrong("trim_infinity_before_statistic", "is not second(min,max) or clip(min,max)")
+    if match is None or "<" in section.text(key):
+        raise section.wrong(key, "is not second(min,max) or clip(min,max)")
     how = match[1] or match[6]
     try:
         low, high = float(match[2] or match[4]), float(match[3] or match[5])
     except ValueError:
-        raise section.wrong("trim_infinity_before_statistic", "has limits that are no numbers") from None
+        raise section.wrong(key, "has limits that are no numbers") from None
     if not low <= 0 <= high:
-        raise section.wrong("trim_infinity_before_statistic", "does not hold 0")
-    if low == -np.inf and high == np.inf:
-        return None
-    if how == "clip" or low != -high:
-        raise UsageError(
-            "trim_infinity_before_statistic is supported as second(-N,N): values beyond one magnitude are left out",
-            where=section.path,
-        )
-    return high
+        raise section.wrong(key, "does not hold 0")
+    return None if low == -np.inf and high == np.inf else ValueLimits(low, high, clips=how == "clip")
 
 
 def _samples(section: CfgSection, graph: Graph, key: str) -> Callable[[], Iterator[dict[str, Array]]] | None:
@@ -273,10 +266,34 @@ def _evaluate(
     """The figures of the metrics over the labelled data."""
     if not metrics:
         return {}
+    _run_metrics(section, graph, run, metrics)
+    figures = {name: float(metric.compute()) for name, metric in metrics.items()}
+    for name, metric in metrics.items():
+        say("I", f"{what} model, {name}: {metric.report()}")
+        print(f"{what} {name}: {figures[name]:.6f}")
+    return figures
+
+
+def _first_figure(section: CfgSection, graph: Graph, network: Graph | None, count: int) -> float:
+    """The first metric of an integer network, or of the float one, on the first samples."""
+    run = FloatEngine(graph).run if network is None else IntegerEngine(network).run
+    name, metric = next(iter(_metrics(section).items()))
+    _run_metrics(section, graph, run, {name: metric}, count)
+    return float(metric.compute())
+
+
+def _run_metrics(
+    section: CfgSection,
+    graph: Graph,
+    run: Callable[[Mapping[str, Array]], Mapping[str, Array]],
+    metrics: Mapping[str, Any],
+    count: int | None = None,
+) -> None:
+    """Give metrics the outputs for the labelled data, or for the first samples of it."""
     data = _dataset(section, "data", section.text("label"))
     for metric in metrics.values():
         metric.reset()
-    for inputs, label in _entries(data, graph):
+    for inputs, label in islice(_entries(data, graph), count):
         outputs = [as_tensor(np.asarray(array)) for array in run(inputs).values()]
         target = as_tensor(np.asarray(label)[None])
         for name, metric in metrics.items():
@@ -286,11 +303,6 @@ def _evaluate(
                 raise
             except Exception as error:
                 raise PluginError(f"the metric {name} failed: {type(error).__name__}: {error}") from error
-    figures = {name: float(metric.compute()) for name, metric in metrics.items()}
-    for name, metric in metrics.items():
-        say("I", f"{what} model, {name}: {metric.report()}")
-        print(f"{what} {name}: {figures[name]:.6f}")
-    return figures
 
 
 def _dump(done: Quantized, samples: Callable[[], Iterator[dict[str, Array]]] | None, folder: Path) -> None:

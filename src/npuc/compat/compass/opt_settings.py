@@ -52,6 +52,7 @@ KEYS = (
     "fake_quant_scopes_for_debug",
     "fake_quant_operators_for_debug",
     "mixed_precision_auto_search",
+    "global_calibration",
     "without_batch_dim",
     "eval_original_model",
     "eval_optimized_model",
@@ -81,7 +82,6 @@ IGNORED = {
 }
 """Keys without an effect here, and why."""
 REFUSED = {
-    "global_calibration": "'npuc quantize --ladder' has AdaRound, AdaQuant, GPTQ, equalization and others",
     "trigger_float_op": "name layers in fake_quant_operators_for_debug",
     "weight_block_size": "block quantization of weights is not for these parts",
     "activation_block_size": "block quantization is not for these parts",
