@@ -26,7 +26,7 @@ from npuc.arrays import Array
 from npuc.codegen.compile_model import compile_model
 from npuc.partition import partition
 from npuc.profile.work import on_channel
-from npuc.program.isa import BY_NAME, BY_OPCODE, HEAD, QUEUES, RECORD
+from npuc.program.isa import BY_NAME, BY_OPCODE, HEAD, MULTICAST, QUEUES, RECORD
 from npuc.program.model import SHARED, CompiledModel, NpuSubgraph
 from npuc.schedule.bounds import bounds
 from npuc.schedule.cost import START
@@ -352,17 +352,19 @@ def account_of(compiled: CompiledModel, graph: Any, target: Target) -> list[Acco
 
 
 def traffic(compiled: CompiledModel) -> dict[str, int]:
-    """Bytes on the DRAM channel: what is loaded and stored, and how much of it more than once."""
+    """Bytes on the DRAM channel: what is loaded and stored, and how much of it more than once; a multicast load counts once."""
     moved: Counter[str] = Counter()
     for subgraph in compiled.subgraphs:
         if not isinstance(subgraph, NpuSubgraph):
             continue
         loaded: set[tuple[int, int, int]] = set()
-        for stream in subgraph.streams:
+        for core, stream in enumerate(subgraph.streams):
             head, record = heads(stream), transfers(stream)
             for i in np.flatnonzero(
                 np.isin(head["opcode"], (BY_NAME["load"].opcode, BY_NAME["store"].opcode))
             ):
+                if core and head["flags"][i] & MULTICAST and head["opcode"][i] == BY_NAME["load"].opcode:
+                    continue  # with that of the first core
                 segment, size = int(record["segment"][i]), int(on_channel(record[i : i + 1])[0])
                 if segment == SHARED:
                     moved["shared"] += size

@@ -14,7 +14,7 @@ a row of steps in the order in which they are issued. Each step says twice what 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -102,11 +102,13 @@ class Issued:
     wait: tuple[int, ...]
     """What the semaphores of the queues have to have reached before it starts."""
     flags: int = 0
+    among: str = "load"
+    """The queue of an instruction that any queue can have: a barrier."""
 
     @property
     def queue(self) -> str:
-        """The queue that it is issued to: barriers stand among the loads."""
-        return "load" if self.instruction.queue == "any" else self.instruction.queue
+        """The queue that it is issued to."""
+        return self.among if self.instruction.queue == "any" else self.instruction.queue
 
 
 @dataclass(frozen=True)
@@ -355,7 +357,8 @@ def _core(
 
     def load(entry: Load | Fence, at: int) -> Step:
         if isinstance(entry, Fence):
-            return BarrierStep(entry.number, (issued(at, Barrier(entry.number)),))
+            meets = replace(issued(at, Barrier(entry.number)), among=QUEUES[stream[at, 1]])
+            return BarrierStep(entry.number, (meets,))
         tensor, block = -1, -1
         if isinstance(entry.source, ConstantSlice):
             block = blocks[entry.source.layer, entry.source.channels]
@@ -380,11 +383,14 @@ def _core(
         return ComputeStep(step.layer, step.tile_number, step.tile, operands, instructions)
 
     # A load whose buffer has no address is not issued: nothing reads what it would bring.
-    loads = [
-        (at, entry)
-        for entry, at in zip(work.loads, spans.loads, strict=True)
-        if isinstance(entry, Fence) or entry.buffer in addresses
-    ]
+    loads = sorted(
+        (
+            (at, entry)
+            for entry, at in zip(work.loads, spans.loads, strict=True)
+            if isinstance(entry, Fence) or entry.buffer in addresses
+        ),
+        key=lambda pair: pair[0],
+    )
     steps: list[Step] = []
     pending = 0
     for step, (first, _) in zip(work.steps, spans.steps, strict=True):

@@ -181,18 +181,24 @@ class Assembler:
     loads: list[int] = field(default_factory=list)
     """The instruction of each load, of which there may be none."""
     _barrier: int = 0
-    """How many instructions of the load queue the last barrier is behind, with itself."""
+    """How many instructions of its queue the last barrier is behind, with itself."""
+    _meets_in: int = _QUEUE["load"]
+    """The queue with the barriers."""
+    _tensor_loads: int = 0
+    """How many instructions of the load queue are through when the last of them that brings a tensor is."""
     _in_dram: int = 0
     """How many instructions of the vector queue are through when the last of them that works in DRAM is."""
 
     def assemble(self, work: Work) -> Array:
         """The instructions of all work."""
         self._local = _Tracker(self.local_size)
+        self._meets_in = _QUEUE["store" if work.runs_ahead else "load"]
         ends = {1: self.dram.workspace}
         for tensor, (segment, offset) in self.dram.tensors.items():
             ends[segment] = max(ends.get(segment, 0), offset + tensor.size)
         self._dram = {segment: _Tracker(end) for segment, end in ends.items()}
-        pending = iter(work.loads)
+        order = work.queue()
+        pending = iter([work.loads[number] for number in order])
         load = next(pending, None)
         for number, step in enumerate(work.steps):
             while load is not None and load.issue <= number:
@@ -207,6 +213,8 @@ class Assembler:
         while load is not None:
             self._load(load)
             load = next(pending, None)
+        issued = dict(zip(order, self.loads, strict=True))
+        self.loads = [issued[number] for number in range(len(order))]
         stream = np.frombuffer(b"".join(self._records), np.uint8)
         return stream.reshape(-1, RECORD)
 
@@ -269,7 +277,7 @@ class Assembler:
             waits = [0] * len(QUEUES)
             if instruction.far_touched:
                 # What other cores have stored is there behind the barrier.
-                waits[_QUEUE["load"]] = self._barrier
+                waits[self._meets_in] = self._barrier
             self._emit(
                 instruction.kind, instruction.queue, step.layer, numbers, spans, instruction.flags, waits
             )
@@ -279,11 +287,14 @@ class Assembler:
     def _load(self, load: Load | Fence) -> None:
         self.loads.append(len(self._records))
         if isinstance(load, Fence):
-            # All that this core has stored has to be there before any core reads on.
+            # All that this core has stored has to be there before any core reads on, and all that it reads before any core
+            # writes there. A queue has seen its own instructions out: among the stores, loads of constants go on.
             waits = [0] * len(QUEUES)
             waits[_QUEUE["store"]], waits[_QUEUE["vector"]] = self._counts[_QUEUE["store"]], self._in_dram
-            self._emit(Barrier, _QUEUE["load"], 0, [load.number], [], waits=waits)
-            self._barrier = self._counts[_QUEUE["load"]]
+            waits[_QUEUE["load"]] = self._tensor_loads
+            waits[self._meets_in] = 0
+            self._emit(Barrier, self._meets_in, 0, [load.number], [], waits=waits)
+            self._barrier = self._counts[self._meets_in]
             return
         if load.buffer not in self.addresses:
             return
@@ -293,10 +304,15 @@ class Assembler:
             segment, base, stored = 0, self.dram.constants[key], self.dram.stored.get(key, 0)
         else:
             segment, base = self.dram.tensors[load.source]
+        waits = [0] * len(QUEUES)
+        if not load.is_constant and self._meets_in != _QUEUE["load"]:
+            waits[self._meets_in] = self._barrier
         self._transfer(
             LoadInstruction, load.layer, load.buffer, load.offset, load.size, segment, base + load.at, load.block,
-            MULTICAST if load.multicast else 0, stored,
+            MULTICAST if load.multicast else 0, stored, waits,
         )  # fmt: skip
+        if not load.is_constant:
+            self._tensor_loads = self._counts[_QUEUE["load"]]
 
     def _store(self, step: Store) -> None:
         segment, base = self.dram.tensors[step.tensor]
@@ -325,6 +341,7 @@ class Assembler:
         block: Block | None,
         flags: int = 0,
         stored: int = 0,
+        waits: list[int] | None = None,
     ) -> None:
         local = self.addresses[buffer] + offset
         low, high = far, far + size
@@ -343,7 +360,7 @@ class Assembler:
         spans = [(self._local, local, local + size, not stores)]
         if segment in self._dram:
             spans.append((self._dram[segment], low, high, stores))
-        self._emit(kind, _QUEUE[kind.queue], layer, instruction.numbers(), spans, flags)
+        self._emit(kind, _QUEUE[kind.queue], layer, instruction.numbers(), spans, flags, waits)
 
     def _emit(
         self,

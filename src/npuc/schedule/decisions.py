@@ -38,6 +38,10 @@ class Group:
         """Whether its tiles are some columns or some channels of their rows."""
         return self.column_tiles * self.channel_tiles > 1
 
+    def splits_channels(self, cores: int) -> bool:
+        """Whether each of several cores has output channels of its own, and all rows."""
+        return self.channel_tiles == cores > 1 and self.column_tiles == 1
+
     @property
     def tile_count(self) -> int:
         """Tiles of all three axes."""

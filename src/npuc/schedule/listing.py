@@ -210,6 +210,8 @@ def _issued(core: CoreSchedule, step: Step, issued: Issued) -> str:
             words.append(f"{name}={value}")
     if issued.flags:
         words.append(f"flags={issued.flags}")
+    if instruction.queue == "any" and issued.among != "load":
+        words.append(f"queue={issued.among}")
     waits = [f"{queue}>={count}" for queue, count in zip(QUEUES, issued.wait, strict=True) if count]
     return " ".join(words) + ("  wait " + " ".join(waits) if waits else "")
 
@@ -409,7 +411,9 @@ class _Reader:
         self.schedule_decisions |= {
             name: words.take(name, _int) for name in ("memory", "cores", "local_memory")
         }
-        self.choices = {choice.name: words.take(choice.name, _int) for choice in fields(Choices)}
+        self.choices = {
+            choice.name: words.take(choice.name, _int, choice.default) for choice in fields(Choices)
+        }
 
     def _prefetch(self, words: _Words) -> None:
         placing: Any = words.take("placing", str)
@@ -521,7 +525,9 @@ class _Reader:
                 counts[queue] = int(count)
         elif words.plain:
             words.done()
-        flags = words.take("flags", _int, 0)
+        flags, among = words.take("flags", _int, 0), words.take("queue", str, "load")
+        if among not in counts:
+            raise ValueError(f"there is no queue '{among}'")
         numbers: list[Any] = []
         for operand in TABLE[name].fields:
             text = words.named.pop(operand.name, None)
@@ -544,7 +550,7 @@ class _Reader:
         words.plain.clear()
         words.done()
         kind: type[TypedInstruction] = BY_NAME[name]
-        self.issued.append(Issued(kind.of(numbers), tuple(counts.values()), flags))
+        self.issued.append(Issued(kind.of(numbers), tuple(counts.values()), flags, among))
 
     def _address(self, text: str) -> Place | int:
         slot, sign, at = text.partition("@")

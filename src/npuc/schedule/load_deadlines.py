@@ -28,6 +28,8 @@ class Times:
     """Cycles of each load on its own."""
     latency: int
     """Cycles from the issue of a load to its data."""
+    queue: Array | None = None
+    """The loads in the order in which they were issued; None: that of the work."""
 
 
 def latest_issues(work: Work, times: Times, margin: int) -> list[int]:
@@ -39,10 +41,12 @@ def latest_issues(work: Work, times: Times, margin: int) -> list[int]:
         tuple(map(int, times.steps[at])) for at, step in enumerate(work.steps) if isinstance(step, Store)
     ]
     finished = np.maximum.accumulate(times.steps[:, 1])
-    ended = np.maximum.accumulate(np.append(0, times.loads[:, 1]))
+    queue = np.arange(len(work.loads)) if times.queue is None else times.queue
+    ended = np.maximum.accumulate(np.append(0, times.loads[queue, 1]))
     issues = [0] * len(work.loads)
     free = inf
-    for number in range(len(work.loads) - 1, -1, -1):
+    for place in range(len(queue) - 1, -1, -1):
+        number = int(queue[place])
         load = work.loads[number]
         if isinstance(load, Fence) or load.buffer.last < 0:
             continue
@@ -50,7 +54,7 @@ def latest_issues(work: Work, times: Times, margin: int) -> list[int]:
         needed = int(times.steps[min(load.need, len(work.steps) - 1), 0])
         by = min(max(needed - margin, end), free)
         # Data that is decoded may have waited for the decoder, which is no time of its own.
-        free = _before(by, end - max(begin, int(ended[number])), stores)
+        free = _before(by, end - max(begin, int(ended[place])), stores)
         issue_cycle = min(free, by - int(times.costs[number])) - times.latency
         # The memory is free when all steps before the issue have finished.
         latest = int(np.searchsorted(finished, issue_cycle, side="right"))

@@ -148,4 +148,5 @@ def _times(spans: Spans, stream: Array, core: CoreTimeline, target: Target) -> T
     loads = np.array(spans.loads, np.int64)
     alone = np.append(costs(target, stream), 0)[loads]
     latency = Costs(target).latency
-    return Times(steps, np.stack([start[loads], end[loads]], 1), alone, latency)
+    queue = np.argsort(loads, kind="stable")
+    return Times(steps, np.stack([start[loads], end[loads]], 1), alone, latency, queue)

@@ -13,6 +13,10 @@ memories and whose constants take 500. A barrier costs 600.
     by output channels          10,000, 600, every core loads the whole operand: 4,000, result 1,000         15,600
     on one core                 40,000, 600, transfers 2,000                                                 42,600
 
+Where constants come ahead of barriers (`barriers.py`), a group may also be some layers cut by their channels, each core with
+channels and constants of its own and all rows: what all cores have to have whole they load at once. Then the constants of a
+group that is cut by rows cost more, as all cores hold them, and fewer can come ahead.
+
 Dynamic programming as on one core (`grouping.py`), with one state a cut: all tensors between groups leave local memory.
 """
 
@@ -21,20 +25,28 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 
 from npuc.arrays import ceil_div
 from npuc.errors import MemoryPlanError
 from npuc.schedule.decisions import Decisions, Group
 from npuc.schedule.grouping import DoesNotFit, Grouping
-from npuc.schedule.layers import BLOCK, Tensor, aligned
+from npuc.schedule.layers import BLOCK, NotCut, Tensor, Tile, aligned
 from npuc.schedule.memory import Buffer, plan
+from npuc.schedule.regions import region_memory_of, region_tile
 
 _LONGEST = 16
 _ROUNDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Tiles of a core."""
 BARRIER = 600
 """Cycles that a group costs beside its work: the barrier, the first load, the last store."""
+_MEETING = 150
+"""The same where constants have come before."""
+_MOST_PARTS = 4
+"""Layers of a group that is cut by channels at most."""
+_ROW_PARTS = (1, 2, 4)
+"""Tiles of rows of such a group."""
 
 
 @dataclass
@@ -45,6 +57,16 @@ class CoreGrouping:
     cores: int
     rate: float
     """Bytes a cycle of the memory between groups."""
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether constants come before barriers: what they cost is the same for every way through the layers."""
+        return self.grouping.tiler.choices.ahead > 1
+
+    @property
+    def barrier(self) -> int:
+        """Cycles that a group costs beside its work."""
+        return _MEETING if self.runs_ahead else BARRIER
 
     def search(self) -> Decisions:
         """The cheapest way through all layers."""
@@ -94,6 +116,8 @@ class CoreGrouping:
         options = [self._by_rows(start, end)]
         if end - start == 1:
             options += [self._by_channels(start), self._alone(start)]
+        if self.runs_ahead and end - start <= _MOST_PARTS:
+            options.append(self._channel_tiles(start, end))
         return min(options, key=lambda option: option[0])
 
     def _around(self, start: int, end: int) -> tuple[float, float]:
@@ -130,10 +154,18 @@ class CoreGrouping:
             rounds = count // self.cores
             moved = (loaded / self.rate if loads else 0.0) + stores
             work = max(cycles / self.cores, moved + constants)
-            cost = work + BARRIER + (loads + stores) / rounds
+            if self.runs_ahead:
+                work = max(cycles * self._largest_share(layers[-1].outputs[0].rows, count), moved)
+                work += self.grouping.transfer_weight * constants  # all cores hold them: fewer can come ahead
+            cost = work + self.barrier + (loads + stores) / rounds
             if cost < best[0]:
                 best = cost, Group(start, end, count)
         return best
+
+    def _largest_share(self, rows: int, tiles: int) -> float:
+        """The part of some rows that the busiest core has."""
+        cuts = [rows * (tiles * core // self.cores) // tiles for core in range(self.cores + 1)]
+        return max(high - low for low, high in pairwise(cuts)) / rows
 
     def _by_channels(self, index: int) -> tuple[float, Group | None]:
         layer = self.grouping.network.layers[index]
@@ -147,8 +179,38 @@ class CoreGrouping:
         parts = min(self.cores, ceil_div(layer.channels, lanes))
         cycles = self.grouping.tiler.cycles(layer, self.grouping.tiler.whole(layer)) / parts
         loads, stores = self._around(index, index + 1)
-        cost = max(cycles, self._constants(index, index + 1)) + self.cores * loads + stores + BARRIER
+        cost = max(cycles, self._constants(index, index + 1)) + self.cores * loads + stores + self.barrier
         return cost, Group(index, index + 1, by_channels=True)
+
+    def _channel_tiles(self, start: int, end: int) -> tuple[float, Group | None]:
+        """Layers each of whose channels need no others but of what comes from outside."""
+        best: tuple[float, Group | None] = (inf, None)
+        layers = self.grouping.network.layers[start:end]
+        if any(layer.sums or len(layer.outputs) > 1 for layer in layers):
+            return best
+        loads, stores = self._around(start, end)
+        for tiles in _ROW_PARTS:
+            if tiles > 1 and (
+                any(not layer.by_rows for layer in layers) or layers[-1].outputs[0].rows < 4 * tiles
+            ):
+                break
+            group = Group(start, end, tiles, channel_tiles=self.cores)
+            try:
+                cut = region_tile(self.grouping, group, group.tile_count - 1 - tiles // 2)
+                if region_memory_of(self.grouping, group, cut) > self.grouping.capacity:
+                    continue
+            except NotCut:
+                break
+            cycles = 0.0
+            for entry in cut:
+                rows, channels = entry.result.rows, (0, entry.layer.channels)
+                inputs = tuple(operand.rows for operand in entry.operands)
+                for template in entry.layer.templates(Tile(rows, channels, inputs, rows)):
+                    cycles += self.grouping.tiler.costs.cycles(template.instruction)
+            cost = max(cycles * tiles, loads + stores) + (loads + stores) / tiles + self.barrier
+            if cost < best[0]:
+                best = cost, group
+        return best
 
     def _sums(self, index: int) -> bool:
         return self.grouping.network.layers[index].sums
@@ -157,12 +219,14 @@ class CoreGrouping:
         loads, stores = self._around(index, index + 1)
         cost = self.grouping.whole_cost(index, False, False)
         if cost < inf:
-            return cost + loads + stores + BARRIER, Group(index, index + 1, by_inputs=self._sums(index))
+            return cost + loads + stores + self.barrier, Group(index, index + 1, by_inputs=self._sums(index))
         cost, group = self.grouping.tiled_cost(index, index + 1, False, False)
         if group is not None:
-            return cost + BARRIER, Group(index, index + 1, group.tiles, group.resident_weights, alone=True)
+            return cost + self.barrier, Group(
+                index, index + 1, group.tiles, group.resident_weights, alone=True
+            )
         if self.grouping.moved_cost(index) < inf:
-            return self.grouping.moved_cost(index) + BARRIER, Group(index, index + 1, moved=True)
+            return self.grouping.moved_cost(index) + self.barrier, Group(index, index + 1, moved=True)
         return inf, None
 
 

@@ -18,7 +18,7 @@ memory has room for two, and more than that where it has more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,28 +40,28 @@ class DoesNotPack(Exception):
 
 def place_tightly(work: Work, capacity: int) -> dict[Buffer, int]:
     """Like `place` with every load when it is needed, and everything packed at once: what takes the least memory."""
-    starts: dict[Buffer, int] = {}
-    previous = 0
-    for load in work.loads:
-        if isinstance(load, Fence):
-            previous = load.issue
-            continue
-        load.issue = previous = max(previous, load.ready, load.need)
-        starts.setdefault(load.buffer, previous)
+    starts = _issued(work, [0] * len(work.loads), lambda load, _: max(load.ready, load.need))
     return _packed(work, [buffer for buffer in work.buffers if buffer.last >= 0], starts, capacity)
 
 
 def place_just_in_time(work: Work, capacity: int, issues: Sequence[int]) -> dict[Buffer, int]:
     """Like `place_tightly` with every load issued as `issues` says; what does not pack soon does not pack."""
+    starts = _issued(work, issues, lambda load, issue: max(load.ready, issue))
+    return _packed(work, [buffer for buffer in work.buffers if buffer.last >= 0], starts, capacity, _FEW)
+
+
+def _issued(work: Work, issues: Sequence[int], earliest: Callable[[Load, int], int]) -> dict[Buffer, int]:
+    """Issue every load as `earliest` says, in order; for each buffer, when the first load of it is issued."""
     starts: dict[Buffer, int] = {}
-    previous = 0
+    previous = [0, 0]  # of tensors, which wait for barriers, and of constants, which may not
     for load, issue in zip(work.loads, issues, strict=True):
         if isinstance(load, Fence):
-            previous = load.issue
+            previous[0] = load.issue
             continue
-        load.issue = previous = max(previous, load.ready, issue)
-        starts.setdefault(load.buffer, previous)
-    return _packed(work, [buffer for buffer in work.buffers if buffer.last >= 0], starts, capacity, _FEW)
+        kind = work.runs_ahead and load.is_constant
+        load.issue = previous[kind] = max(previous[kind], earliest(load, issue))
+        starts.setdefault(load.buffer, load.issue)
+    return starts
 
 
 def _packed(
@@ -100,18 +100,19 @@ def place(work: Work, capacity: int, issues: Sequence[int] | None = None, bank: 
     room = _Room(len(work.buffers), capacity, work.alignment)
     for buffer in computed:
         room.take(buffer.first, buffer.last + 1, addresses[buffer], work.room_for(buffer), buffer.first)
-    previous = 0
+    previous = [0, 0]  # of tensors, which wait for barriers, and of constants, which may not
     starts: dict[Buffer, int] = {}
     for number, load in enumerate(work.loads):
         if isinstance(load, Fence):
-            previous = load.issue
+            previous[0] = load.issue
             continue
+        kind = work.runs_ahead and load.is_constant
         buffer = load.buffer
         if buffer.last < 0:
-            load.issue = previous
+            load.issue = previous[kind]
             continue
         if buffer not in starts:
-            low = max(previous, load.ready, issues[number] if issues is not None else 0)
+            low = max(previous[kind], load.ready, issues[number] if issues is not None else 0)
             end, size = buffer.last + 1, work.room_for(buffer)
             start, address = room.earliest(low, max(load.need, low), end, size)
             if bank:
@@ -119,7 +120,7 @@ def place(work: Work, capacity: int, issues: Sequence[int] | None = None, bank: 
             starts[buffer] = start
             addresses[buffer] = address
             room.take(start, end, address, size, buffer.first)
-        load.issue = previous = max(previous, load.ready, starts[buffer])
+        load.issue = previous[kind] = max(previous[kind], load.ready, starts[buffer])
     return addresses
 
 

@@ -168,10 +168,12 @@ def _part(layer: Layer, result: Operand, operands: list[Operand]) -> Layer:
 
 def region_memory(tiles: Tiles, group: Group) -> int:
     """Bytes that the largest tile of a group needs, with the operands of the next on their way; `NotCut` as above."""
-    return max(_memory(tiles, group, region_tile(tiles, group, number)) for number in range(group.tile_count))
+    numbers = range(group.tile_count)
+    return max(region_memory_of(tiles, group, region_tile(tiles, group, number)) for number in numbers)
 
 
-def _memory(tiles: Tiles, group: Group, cut: list[TileLayer]) -> int:
+def region_memory_of(tiles: Tiles, group: Group, cut: list[TileLayer]) -> int:
+    """The same for one tile."""
     inside = {entry.result.tensor for entry in cut}
     loaded = {operand for entry in cut for operand in entry.operands if operand.tensor not in inside}
     last_reader = {operand.tensor: at for at, entry in enumerate(cut) for operand in entry.operands}

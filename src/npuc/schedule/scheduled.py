@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from npuc.arrays import Array
 from npuc.program.model import Allocation
 from npuc.schedule.assemble import Assembler, Bound, Dram, Spans, Written
+from npuc.schedule.barriers import order_queues
 from npuc.schedule.decisions import PrefetchPolicy, ScheduleDecisions
 from npuc.schedule.steps import Buffer, Compute, Work
 
@@ -31,6 +32,7 @@ class UnplacedSchedule:
         self, addresses: Sequence[Mapping[Buffer, int]], prefetch: PrefetchPolicy | None = None
     ) -> Scheduled:
         """The program with its objects at these addresses, one map a core, and loads issued as they are in the works."""
+        order_queues(self.works)
         names = list(self.names)
         cores = [
             Assembler(names, self.first_layer, self.local, self.dram, here, bound=self.bound)

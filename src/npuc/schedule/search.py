@@ -14,6 +14,7 @@ from npuc.arrays import Array
 from npuc.errors import CompileError
 from npuc.program.model import SHARED
 from npuc.schedule.assemble import Dram
+from npuc.schedule.barriers import let_constants_run_ahead
 from npuc.schedule.candidates import Candidates
 from npuc.schedule.cost import Costs
 from npuc.schedule.decisions import Decisions, ScheduleDecisions
@@ -121,6 +122,8 @@ def assembled(
             else:
                 decisions = layer_by_layer(grouping) if level == 0 else grouping.search()
             works = tuple(build(grouping, decisions, core, cores) for core in range(cores))
+            if cores > 1 and fitted.ahead > 1:
+                let_constants_run_ahead(works, grouping.tiler.costs, network.inputs, fitted)
             addresses = [placed(work, local) for work in works]
         except (DoesNotFit, DoesNotPack) as error:
             if isinstance(error, DoesNotFit):

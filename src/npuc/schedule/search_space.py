@@ -11,6 +11,8 @@ from npuc.schedule.layers import Tensor
 from npuc.schedule.network import Network
 from npuc.schedule.tiler import Choices
 
+_AHEAD = 256
+"""Barriers that constants are loaded ahead of."""
 SearchPoint = Mapping[str, Any]
 """Arguments of `npuc.schedule.search.assembled`."""
 
@@ -25,6 +27,7 @@ def search_space(
     usual = Choices()
     points: list[tuple[int, SearchPoint]] = [
         *([(1, {"level": 1, "cores": cores})] if cores > 1 else []),
+        *(_on_cores(cores, usual) if cores > 1 else []),
         (1, {"level": 1}),
         (0 if level == 0 else 2, {"level": 0}),
         (2, {"level": 1, "spill_distance": 8}),
@@ -56,6 +59,15 @@ def search_space(
     for lowest, point in tried:
         first.setdefault(_effect(point, gap, local), (lowest, point))
     return list(first.values())
+
+
+def _on_cores(cores: int, usual: Choices) -> list[tuple[int, SearchPoint]]:
+    """Points with constants that run ahead of barriers: with care, or as early as there is room for them."""
+    points: list[tuple[int, SearchPoint]] = []
+    for weight, patience in ((0.5, usual.patience), (0.0, 1 << 20)):
+        choices = replace(usual, ahead=_AHEAD, patience=patience)
+        points.append((1, {"level": 1, "cores": cores, "transfer_weight": weight, "choices": choices}))
+    return points
 
 
 def _effect(point: SearchPoint, gap: int, local: int) -> Any:

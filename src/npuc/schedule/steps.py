@@ -101,6 +101,15 @@ class Load:
     """All cores load the same at the same time."""
     tile_number: int = 0
     """The tile of its group that needs it first."""
+    segment: int = 0
+    """How many barriers of its queue it is behind."""
+    least_segment: int = 0
+    """How many it has to be behind, so that it does not hold up what is needed earlier."""
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it brings constants, which are in DRAM from the start: no barrier has to be waited for."""
+        return isinstance(self.source, ConstantSlice)
 
 
 @dataclass(eq=False)
@@ -109,6 +118,8 @@ class Fence:
 
     number: int
     issue: int
+    segment: int = 0
+    """How many barriers of its queue stand up to it."""
 
 
 Step = Compute | Store
@@ -130,6 +141,14 @@ class Work:
 
     alignment: int = BLOCK
     """Bytes: every object in local memory begins at a multiple."""
+    runs_ahead: bool = False
+    """Whether constants may come before barriers that stand before them in `loads`: those are in the order of need."""
+    times: list[float] = field(default_factory=list)
+    """Of such work, the cycle in which each step begins if no engine ever waits."""
+    rate: float = 1.0
+    """Of such work, bytes a cycle of DRAM."""
+    patience: int = 0
+    """Of such work, cycles that tensors behind a barrier may wait for constants."""
     made_at: dict[int, dict[Buffer, int]] = field(default_factory=dict)
     """Bytes of memory to where the objects that steps make lie in it: that does not depend on when loads come."""
 
@@ -138,6 +157,18 @@ class Work:
         created = Buffer(name, size, rows)
         self.buffers.append(created)
         return created
+
+    def queue(self) -> list[int]:
+        """The places in `loads` in the order in which they are issued."""
+        order = range(len(self.loads))
+        if not self.runs_ahead:
+            return list(order)
+
+        def place(number: int) -> tuple[int, bool, int]:
+            load = self.loads[number]
+            return load.segment, isinstance(load, Load), load.issue
+
+        return sorted(order, key=place)
 
     def room_for(self, buffer: Buffer) -> int:
         """Bytes from the beginning of an object to where the next one may begin."""
@@ -533,6 +564,7 @@ class _Builder:
         """Tiles of some columns and channels, from DRAM to DRAM (`regions.py`)."""
         constants: dict[tuple[int, Rows], Buffer | None] = {}
         loaded: dict[Operand, Buffer] = {}
+        together = self.tiler.choices.ahead > 1 and group.splits_channels(self.cores)
         for tile in self._share_of(group):
             self.tile_number = tile
             cut = region_tile(self.grouping, group, tile)
@@ -545,7 +577,9 @@ class _Builder:
                         computed.get(operand.tensor) or loaded.get(operand) or operands_before.get(operand)
                     )
                     if buffer is None:
-                        buffer = self._load_part(index, operand)
+                        # Cores that have channels of their own need the same of what has to be whole.
+                        same = together and operand.region == operand.tensor.region
+                        buffer = self._load_part(index, operand, same)
                     if operand.tensor not in computed:
                         loaded[operand] = buffer
                     slots[f"in{position}"] = buffer
@@ -568,12 +602,13 @@ class _Builder:
         tensor = part.tensor.part(part.region)
         return self.work.buffer(f"{tensor.name}[{part.rows[0]}:{part.rows[1]}]", part.size)
 
-    def _load_part(self, index: int, part: Operand) -> Buffer:
+    def _load_part(self, index: int, part: Operand, multicast: bool = False) -> Buffer:
         buffer, span, step = self._part_buffer(part), span_of(part, part), len(self.work.steps)
         ready = self.work.stored.get(part.tensor, 0)
         self.work.loads.append(
             Load(
-                index, buffer, 0, part.size, part.tensor, span.at, step, ready, block=span.block, tile_number=self.tile_number
+                index, buffer, 0, part.size, part.tensor, span.at, step, ready, block=span.block, multicast=multicast,
+                tile_number=self.tile_number,
             )
         )  # fmt: skip
         self._spill(part.tensor, step)

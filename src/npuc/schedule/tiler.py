@@ -23,6 +23,10 @@ class Choices:
     """Cycles that a tile of rows should keep an engine busy for."""
     most: int = 8
     """Tiles of rows at most."""
+    ahead: int = 1
+    """Barriers that the constants of a group may be loaded ahead of, on several cores; 1: that before the group."""
+    patience: int = 1000
+    """Cycles that tensors behind a barrier may wait for constants that come ahead."""
 
 
 @dataclass
