@@ -30,7 +30,7 @@ from npuc.calib.table import CalibrationTable, Entry, save_table
 from npuc.codegen.compile_model import Compilation, CompileOptions
 from npuc.debug.compiled import CompiledLayers
 from npuc.debug.dump import DumpWriter
-from npuc.evaluate.journal import open_journal
+from npuc.distribute.journal import open_journal
 from npuc.flow import compile_network, quantize_network
 from npuc.ir import Graph, result_names, save_graph, top
 from npuc.program.combine import combine

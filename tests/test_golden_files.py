@@ -22,9 +22,9 @@ from npuc.calib.statistics import load_statistics
 from npuc.calib.table import load_table
 from npuc.codegen.encode import encode_schedule
 from npuc.debug.dump import Dump
+from npuc.distribute.journal import open_journal
 from npuc.engine.integer import IntegerEngine
 from npuc.errors import NpucError
-from npuc.evaluate.journal import open_journal
 from npuc.ir import load_graph, print_graph
 from npuc.program import layout
 from npuc.program.debug_info import read_debug_info

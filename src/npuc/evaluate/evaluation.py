@@ -17,14 +17,14 @@ from npuc.calib.sources import choose
 from npuc.datasets.data import DATASETS, DataLocation, find_dataset
 from npuc.datasets.registry import origin
 from npuc.datasets.sample import SampleEntry
+from npuc.distribute.cluster import run_on_cluster
+from npuc.distribute.journal import open_journal
+from npuc.distribute.processes import run_in_processes
 from npuc.errors import EvaluationDataError, UsageError
-from npuc.evaluate.cluster import run_on_cluster
 from npuc.evaluate.fingerprint import fingerprints
-from npuc.evaluate.journal import open_journal
 from npuc.evaluate.plan import Plan, SampleWorker, absolute, chunks_of
 from npuc.evaluate.report import Confidence, EvaluationReport, Figure, measure
 from npuc.evaluate.subject import ModelFile
-from npuc.evaluate.workers import run_in_processes
 from npuc.ir import Graph, save_graph
 from npuc.metrics.measuring import METRICS, Chosen, default_metrics, parse_metric
 

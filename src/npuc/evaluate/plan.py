@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from math import lcm
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 from npuc import __version__, plugins
 from npuc.arrays import Array, ceil_div
@@ -44,7 +44,6 @@ from npuc.evaluate.subject import (
     settle_preprocessing,
 )
 from npuc.metrics.measuring import parse_metric
-from npuc.plugin_code import fault_of
 from npuc.runtime.postprocess import Detections
 
 CHUNK = 8
@@ -82,6 +81,19 @@ class Plan:
     """Modules that register what the plan names."""
     key: str = ""
     version: str = __version__
+
+    fix: ClassVar[str] = (
+        "Is there enough memory for so many workers? --workers 1 shows what happens in this process. (A program that starts "
+        "workers needs `if __name__ == '__main__':`)"
+    )
+
+    def open(self) -> Callable[[Sequence[SampleEntry]], list[str]]:
+        """What runs samples in this process."""
+        return SampleWorker(self).run
+
+    def describe(self, entries: Sequence[SampleEntry]) -> str:
+        """A chunk in words."""
+        return f"samples from '{entries[0].name}' to '{entries[-1].name}'"
 
 
 class SampleWorker:
@@ -218,26 +230,6 @@ def chunks_of(entries: Sequence[SampleEntry], size: int) -> list[tuple[int, list
     return [(first, list(entries[first : first + size])) for first in range(0, len(entries), size)]
 
 
-_open: dict[str, SampleWorker] = {}
-_opening = Lock()
-
-
-def run_chunk(plan: Plan, entries: Sequence[SampleEntry]) -> list[str]:
-    """Run a chunk in a process of a cluster; models stay open from chunk to chunk."""
-    with _opening:
-        if plan.key not in _open:
-            _open.clear()
-            _open[plan.key] = SampleWorker(plan)
-        work = _open[plan.key]
-    try:
-        return work.run(entries)
-    except Exception as error:
-        fault = fault_of(error)  # a traceback does not survive the way to the other process
-        if fault is None:
-            raise
-        raise fault from error
-
-
 def absolute(entries: Sequence[SampleEntry]) -> list[SampleEntry]:
     """The samples with whole paths, for processes that run elsewhere."""
     return [
@@ -252,4 +244,4 @@ def absolute(entries: Sequence[SampleEntry]) -> list[SampleEntry]:
     ]
 
 
-__all__ = ["CHUNK", "Plan", "SampleWorker", "Subject", "absolute", "chunks_of", "run_chunk"]
+__all__ = ["CHUNK", "Plan", "SampleWorker", "Subject", "absolute", "chunks_of"]

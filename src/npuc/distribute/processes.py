@@ -1,6 +1,6 @@
 """Chunks run by processes of this machine. A process that dies loses nothing: its chunk is given to another.
 
-Processes are spawned, not forked, so that they share no state; each opens the models once. A chunk that ends three processes is
+Processes are spawned, not forked, so that they share no state; each opens the plan once. A chunk that ends three processes is
 taken for what kills them, and is an error.
 """
 
@@ -10,19 +10,17 @@ import multiprocessing
 import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from npuc.datasets.sample import SampleEntry
+from npuc.distribute.plan import Chunk, WorkPlan
 from npuc.errors import InternalError, NpucError
-from npuc.evaluate.plan import Plan, SampleWorker
 from npuc.plugin_code import fault_of
 
 _DEATHS = 3
-Chunk = tuple[int, list[SampleEntry]]
 
 
 @dataclass
@@ -32,18 +30,37 @@ class _Worker:
     chunk: Chunk | None = None
 
 
-def run_in_processes(plan: Plan, chunks: Sequence[Chunk], workers: int) -> Iterator[tuple[int, list[str]]]:
-    """The results of every chunk, with the position of its first sample, as they are done."""
-    waiting = deque(chunks)
-    deaths: Counter[int] = Counter()
-    worker_pool = [_add_worker(plan) for _ in range(min(workers, len(chunks)))]
-    try:
-        while waiting or any(worker.chunk is not None for worker in worker_pool):
-            for worker in worker_pool:
+def run_in_processes(plan: WorkPlan, chunks: Sequence[Chunk], workers: int) -> Iterator[tuple[int, Any]]:
+    """The results of every chunk, with its number, as they are done."""
+    with WorkerProcesses(plan, min(workers, len(chunks))) as processes:
+        yield from processes.run(chunks)
+
+
+class WorkerProcesses:
+    """Processes that stay from one row of chunks to the next, until the end of a `with` block."""
+
+    def __init__(self, plan: WorkPlan, workers: int) -> None:
+        self._plan = plan
+        self._workers = [_add_worker(plan) for _ in range(workers)]
+
+    def __enter__(self) -> WorkerProcesses:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for worker in self._workers:
+            _dismiss(worker)
+
+    def run(self, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Any]]:
+        """The results of every chunk, with its number, as they are done."""
+        waiting = deque(chunks)
+        deaths: Counter[int] = Counter()
+        workers = self._workers
+        while waiting or any(worker.chunk is not None for worker in workers):
+            for worker in workers:
                 if worker.chunk is None and waiting:
                     _give(worker, waiting.popleft())
-            ready = wait([worker.connection for worker in worker_pool if worker.chunk is not None])
-            for worker in [worker for worker in worker_pool if worker.connection in ready]:
+            ready = wait([worker.connection for worker in workers if worker.chunk is not None])
+            for worker in [worker for worker in workers if worker.connection in ready]:
                 chunk = worker.chunk
                 assert chunk is not None
                 try:
@@ -51,24 +68,21 @@ def run_in_processes(plan: Plan, chunks: Sequence[Chunk], workers: int) -> Itera
                 except (EOFError, OSError):
                     deaths[chunk[0]] += 1
                     if deaths[chunk[0]] >= _DEATHS:
-                        raise _deadly(chunk, worker) from None
+                        raise _deadly(self._plan, chunk, worker) from None
                     waiting.appendleft(chunk)
-                    worker_pool[worker_pool.index(worker)] = _add_worker(plan)
+                    workers[workers.index(worker)] = _add_worker(self._plan)
                     _dismiss(worker)
                     continue
                 worker.chunk = None
                 if isinstance(result, NpucError):
                     raise result
                 yield chunk[0], result
-    finally:
-        for worker in worker_pool:
-            _dismiss(worker)
 
 
-def _add_worker(plan: Plan) -> _Worker:
+def _add_worker(plan: WorkPlan) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs,), daemon=True, name="npuc evaluation")
+    process = context.Process(target=_work, args=(theirs,), daemon=True, name="npuc worker")
     with _deaf():
         process.start()
     # What is left open here would keep a dead worker's pipe alive.
@@ -107,32 +121,30 @@ def _dismiss(worker: _Worker) -> None:
     worker.process.join()
 
 
-def _deadly(chunk: Chunk, worker: _Worker) -> InternalError:
+def _deadly(plan: WorkPlan, chunk: Chunk, worker: _Worker) -> InternalError:
     worker.process.join(1)
-    first, last = chunk[1][0].name, chunk[1][-1].name
     return InternalError(
-        f"{_DEATHS} worker processes died (status {worker.process.exitcode}) on the samples from '{first}' to '{last}'",
-        fix="Is there enough memory for so many workers? --workers 1 shows what happens in this process. (A program that "
-        "starts workers needs `if __name__ == '__main__':`)",
+        f"{_DEATHS} worker processes died (status {worker.process.exitcode}) on the {plan.describe(chunk[1])}",
+        fix=plan.fix,
     )
 
 
 def _work(connection: Connection) -> None:
     """The life of a worker: a plan, then chunks until nobody asks any more."""
     try:
-        plan = connection.recv()
-        work: SampleWorker | NpucError
+        plan: WorkPlan = connection.recv()
+        run: Callable[[Any], Any] | NpucError
         try:
-            work = SampleWorker(plan)
+            run = plan.open()
         except Exception as error:
-            work = _as_error(error)
+            run = _as_error(error)
         while True:
-            entries = connection.recv()
-            if isinstance(work, NpucError):
-                connection.send(work)
+            work = connection.recv()
+            if isinstance(run, NpucError):
+                connection.send(run)
                 continue
             try:
-                answer: Any = work.run(entries)
+                answer: Any = run(work)
             except Exception as error:
                 answer = _as_error(error)
             connection.send(answer)

@@ -1,7 +1,8 @@
-"""A journal of a run: results are appended sample by sample, so that a run that was killed goes on where it ended.
+"""A journal of a run: results are appended one by one, so that a run that was killed goes on where it ended.
 
-The first line says what the run is, by a fingerprint of its models, data and options; every other line is a sample. A last
-line that was cut off by the end of the writer is dropped; any other damage is an error, and so is a journal of another run.
+The first line says what the run is, by a fingerprint of its models, data and options; every other line is a result (of a
+sample, or of a machine that was compiled for), with its number. A last line that was cut off by the end of the writer is
+dropped; any other damage is an error, and so is a journal of another run.
 """
 
 from __future__ import annotations
@@ -18,19 +19,29 @@ from typing import IO, Any
 from npuc.errors import FileFormatError, OutputError, UsageError
 from npuc.format_versions import JOURNAL
 
-_KIND = "npuc evaluation journal"
+
+@dataclass(frozen=True)
+class JournalKind:
+    """What a journal is of, and what a user gives for another one."""
+
+    name: str
+    another: str
+
+
+EVALUATION = JournalKind("evaluation", "--resume another file")
+EXPLORATION = JournalKind("exploration", "-o another folder")
 
 
 @dataclass
 class Journal:
-    """An open journal; `done` has the lines of samples by their position."""
+    """An open journal; `done` has the lines of results by their number."""
 
     path: Path
     done: dict[int, str]
     _handle: IO[bytes]
 
     def add(self, first: int, lines: list[str]) -> None:
-        """Append the results of samples that follow each other; they are on the disk when this returns."""
+        """Append results whose numbers follow each other; they are on the disk when this returns."""
         text = "".join(_line(first + at, line) for at, line in enumerate(lines))
         try:
             self._handle.write(text.encode())
@@ -44,15 +55,16 @@ class Journal:
         self._handle.close()
 
 
-def open_journal(path: Path, parts: Mapping[str, str], samples: int) -> Journal:
-    """Open a journal, or begin one; `parts` are the fingerprints of models, data and options."""
-    head = {"kind": _KIND, "version": JOURNAL.version, "samples": samples, **parts}
+def open_journal(path: Path, parts: Mapping[str, str], samples: int, of: JournalKind = EVALUATION) -> Journal:
+    """Open a journal `of` a kind of run, or begin one; `parts` are the fingerprints of models, data and options, and numbers
+    are below `samples`."""
+    head = {"kind": f"npuc {of.name} journal", "version": JOURNAL.version, "samples": samples, **parts}
     try:
         handle = open(path, "ab+")  # noqa: SIM115 it stays open
     except OSError as error:
         raise OutputError(f"cannot be opened: {error.strerror or error}", where=str(path)) from error
     try:
-        _lock(handle, path)
+        _lock(handle, path, of)
         handle.seek(0)
         data = handle.read()
         if data and b"\n" not in data and json.dumps(head).encode().startswith(data):
@@ -63,7 +75,7 @@ def open_journal(path: Path, parts: Mapping[str, str], samples: int) -> Journal:
             handle.flush()
             return Journal(path, {}, handle)
         complete = data[: data.rfind(b"\n") + 1]
-        done = _read(path, complete, head)
+        done = _read(path, complete, head, of)
         handle.truncate(len(complete))
         return Journal(path, done, handle)
     except BaseException:
@@ -71,12 +83,12 @@ def open_journal(path: Path, parts: Mapping[str, str], samples: int) -> Journal:
         raise
 
 
-def _lock(handle: IO[bytes], path: Path) -> None:
+def _lock(handle: IO[bytes], path: Path, of: JournalKind) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise UsageError(
-            f"another run is writing to the journal {path}", fix="Wait for it, or give --resume another file"
+            f"another run is writing to the journal {path}", fix=f"Wait for it, or give {of.another}"
         ) from error
 
 
@@ -84,24 +96,24 @@ def _line(index: int, line: str) -> str:
     return json.dumps({"sample": index, "check": zlib.crc32(line.encode()), "line": json.loads(line)}) + "\n"
 
 
-def _read(path: Path, data: bytes, head: Mapping[str, Any]) -> dict[int, str]:
+def _read(path: Path, data: bytes, head: Mapping[str, Any], of: JournalKind) -> dict[int, str]:
     first, *rest = data.split(b"\n")[:-1] or [b""]
     try:
         stated = json.loads(first)
-        if not isinstance(stated, dict) or stated.get("kind") != _KIND:
+        if not isinstance(stated, dict) or stated.get("kind") != head["kind"]:
             raise ValueError
     except (ValueError, RecursionError) as error:
         raise FileFormatError(
-            "is not a journal of an evaluation",
+            f"is not a journal of an {of.name}",
             where=str(path),
-            fix="--resume names a file of its own: choose another",
+            fix=f"Give {of.another}",
         ) from error
     JOURNAL.check(stated.get("version"), str(path))
     for part, value in head.items():
         if stated.get(part) != value:
             raise UsageError(
                 f"the journal {path} is of a run with other {part}",
-                fix="Give --resume another file, or remove this one to begin anew",
+                fix=f"Give {of.another}, or remove this one to begin anew",
             )
     done: dict[int, str] = {}
     for number, text in enumerate(rest, 2):

@@ -1,28 +1,27 @@
-"""Chunks run on a Dask cluster. Its workers need the same npuc, and see the data and the models under the same paths."""
+"""Chunks run on a Dask cluster. Its workers need the same npuc, and see data and models under the same paths."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
 from typing import Any
 
-from npuc.datasets.sample import SampleEntry
+from npuc.distribute.plan import Chunk, WorkPlan
 from npuc.errors import InternalError, MissingExtraError, NpucError, UsageError
-from npuc.evaluate.plan import Plan, run_chunk
+from npuc.plugin_code import fault_of
 
 _PATIENCE = 20
 """Seconds to wait for the scheduler and for a first worker."""
 
 
-def run_on_cluster(
-    plan: Plan, chunks: Sequence[tuple[int, list[SampleEntry]]], address: str
-) -> Iterator[tuple[int, list[str]]]:
-    """The results of every chunk, with the position of its first sample, as they are done."""
+def run_on_cluster(plan: WorkPlan, chunks: Sequence[Chunk], address: str) -> Iterator[tuple[int, Any]]:
+    """The results of every chunk, with its number, as they are done."""
     try:
         from distributed import Client, as_completed
     except ImportError as error:
         raise MissingExtraError(
-            "--cluster needs Dask's distributed", fix="Install it: pip install 'npuc[cluster]'"
+            "a cluster needs Dask's distributed", fix="Install it: pip install 'npuc[cluster]'"
         ) from error
     _probe(address)
     try:
@@ -39,8 +38,8 @@ def run_on_cluster(
             ) from error
         futures = {
             # What a dying worker had is run by another: Dask does that by itself.
-            client.submit(run_chunk, plan, entries, key=f"npuc-{plan.key}-{first}", pure=False): first
-            for first, entries in chunks
+            client.submit(run_chunk, plan, work, key=f"npuc-{plan.key}-{number}", pure=False): number
+            for number, work in chunks
         }
         finished: Any = as_completed
         for future in finished(list(futures), loop=client.loop):
@@ -50,11 +49,31 @@ def run_on_cluster(
                 raise
             except Exception as error:
                 raise InternalError(f"the cluster failed: {type(error).__name__}: {error}") from error
-            first = futures.pop(future)
+            number = futures.pop(future)
             future.release()
-            yield first, result
+            yield number, result
     finally:
         client.close()
+
+
+_open: dict[str, Callable[[Any], Any]] = {}
+_opening = Lock()
+
+
+def run_chunk(plan: WorkPlan, work: Any) -> Any:
+    """Run a chunk in a process of a cluster; the plan stays open from chunk to chunk."""
+    with _opening:
+        if plan.key not in _open:
+            _open.clear()
+            _open[plan.key] = plan.open()
+        run = _open[plan.key]
+    try:
+        return run(work)
+    except Exception as error:
+        fault = fault_of(error)  # a traceback does not survive the way to the other process
+        if fault is None:
+            raise
+        raise fault from error
 
 
 def _probe(address: str) -> None:
