@@ -28,6 +28,7 @@ from npuc.cli import (
     diff,
     doctor,
     eval_,
+    explore,
     export,
     import_,
     inspect,
@@ -87,6 +88,7 @@ app.command("eval", help=eval_.__doc__)(eval_.command)
 app.command("analyze", help=analyze.__doc__)(analyze.command)
 app.command("diff", help=diff.__doc__)(diff.command)
 app.command("compile", help=compile_.__doc__)(compile_.command)
+app.command("explore", help=explore.__doc__)(explore.command)
 app.command("sim", help=sim.__doc__)(sim.command)
 app.command("profile", help=profile.__doc__)(profile.command)
 app.command("studio", help=studio.__doc__)(studio.command)

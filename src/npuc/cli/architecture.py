@@ -42,7 +42,7 @@ LEVELS = (
     ),
     ArchitectureLevel(
         "Machines, networks, programs as data",
-        ("detectors", "extras", "images", "ir", "program", "target", "tensors"),
+        ("detectors", "distribute", "extras", "images", "ir", "program", "target", "tensors"),
     ),
     ArchitectureLevel("Kernels, and Top IR as ONNX", ("export", "export.compass", "export.onnx", "kernels")),
     ArchitectureLevel("Networks run, host parts of programs run", ("engine", "export.exact", "host")),
@@ -66,7 +66,7 @@ LEVELS = (
     ArchitectureLevel("Integers and programs", ("codegen", "metrics", "quant")),
     ArchitectureLevel("Extension, cost, proof of an import", ("import_check", "layer_costs", "plugins")),
     ArchitectureLevel("All stages in a row", ("flow",)),
-    ArchitectureLevel("Around the compiler", ("debug", "doctor", "evaluate", "inspect")),
+    ArchitectureLevel("Around the compiler", ("debug", "doctor", "evaluate", "explore", "inspect")),
     ArchitectureLevel("Inside of frameworks", ("integrations",)),
     ArchitectureLevel("Training", ("train",)),
     ArchitectureLevel("Entrances from frameworks", ("keras", "tensorflow", "torch")),

@@ -8,11 +8,13 @@ the constants of a layer count as the codec stores them in one block; in tiles t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
+from npuc.program.instruction import TypedInstruction
 from npuc.schedule.cost import Costs
-from npuc.schedule.layers import Rows, Tensor
+from npuc.schedule.layers import Layer, Rows, Tensor
 from npuc.schedule.network import Network
 from npuc.schedule.tiler import Tiler
 from npuc.target import Target
@@ -46,15 +48,10 @@ def bounds(network: Network, target: Target, cores: int | None = None) -> Bounds
     needed_bytes = float(inputs)
     released = 0.0
     total = inputs + outputs
-    needed = _needed(network, tiler)
-    for layer in network.layers:
-        rows = needed.get(layer.outputs[0])
-        if rows is None:
-            continue
-        tile = tiler.tile(layer, rows, (0, layer.channels))
+    for layer, instructions in needed_work(network, tiler):
         work = {"matrix": 0, "vector": 0}
-        for template in layer.templates(tile):
-            work[template.instruction.queue] += costs.work(template.instruction)
+        for instruction in instructions:
+            work[instruction.queue] += costs.work(instruction)
         matrix += work["matrix"]
         vector += work["vector"]
         size = layer.constant_size((0, layer.channels))
@@ -69,6 +66,16 @@ def bounds(network: Network, target: Target, cores: int | None = None) -> Bounds
         done, released = end, needed_bytes
     roofline = max(matrix / cores, vector / cores, total / rate)
     return Bounds(matrix, vector, total, ceil(roofline), ceil(max(done, roofline)))
+
+
+def needed_work(network: Network, tiler: Tiler) -> Iterator[tuple[Layer, list[TypedInstruction]]]:
+    """The layers that some result depends on, each with the instructions that make its needed rows in one tile."""
+    needed = _needed(network, tiler)
+    for layer in network.layers:
+        rows = needed.get(layer.outputs[0])
+        if rows is not None:
+            tile = tiler.tile(layer, rows, (0, layer.channels))
+            yield layer, [template.instruction for template in layer.templates(tile)]
 
 
 def _needed(network: Network, tiler: Tiler) -> dict[Tensor, Rows]:
