@@ -30,7 +30,12 @@ from support.graphs import build
 from support.programs.equal_modes import check
 
 SHORT_OF = {dtype.name: short for short, dtype in SHORT.items()}
-PRESETS = sorted(file.name for file in available() if file.preset)
+PRESETS = sorted(
+    file.name
+    for file in available()
+    if file.preset
+    and load_target(file.name).instruction_set == "npuc"  # chips: tests/codegen/test_bm1684x.py
+)
 
 SAME: dict[str, Any] = {"pads": [1, 1, 1, 1], "strides": [1, 1], "dilations": [1, 1]}
 """A window of 3 x 3 that keeps the size of images."""
@@ -305,8 +310,9 @@ FIGURES: dict[str, tuple[Any, Case]] = {
     "limits.fused": ({"depthwise_conv": ["relu6"]}, Case()),
 }
 """A field that is no choice, what it is changed to, and the case that shows the difference."""
-ELSEWHERE = {"limits.activation_forms"}
-"""Fields that change a network before it is quantized: tests/transform/test_hardware_activations.py."""
+ELSEWHERE = {"limits.activation_forms", "instruction_set"}
+"""Fields that change a network before it is quantized: tests/transform/test_hardware_activations.py; and which code generator
+makes programs: tests/codegen/test_bm1684x.py."""
 
 
 def outcome(case: Case, changes: Mapping[str, Any]) -> tuple[str, int, tuple[str, ...]]:

@@ -31,10 +31,18 @@ VENDOR_LIKE = {
     "dpucahx8h-dwc-like",
     "ethos-u65-256-like",
 }
+CHIPS = {"bm1684x"}
+"""Chips themselves, with instruction sets of their own."""
 
 
 def test_these_are_the_presets() -> None:
-    assert {file.stem for file in FILES} == set(REFERENCE) | VENDOR_LIKE
+    assert {file.stem for file in FILES} == set(REFERENCE) | VENDOR_LIKE | CHIPS
+
+
+def test_only_chips_have_instruction_sets_of_their_own() -> None:
+    own = {file.stem for file in FILES if load_target(file.stem).instruction_set != "npuc"}
+    assert own == CHIPS
+    assert "instruction_set" not in load_target("edge-1t").to_dict()
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -76,7 +84,7 @@ def test_the_reference_machines(name: str) -> None:
     }
 
 
-@pytest.mark.parametrize("name", sorted(VENDOR_LIKE))
+@pytest.mark.parametrize("name", sorted(VENDOR_LIKE | CHIPS))
 def test_every_figure_has_a_source(name: str) -> None:
     """Every line with a number or a number format has a comment that names a document, or says that none states it."""
     text = (PRESETS / f"{name}.yaml").read_text()
@@ -89,9 +97,12 @@ def test_every_figure_has_a_source(name: str) -> None:
             comment = own
             continue
         key, _, value = code.strip().partition(":")
+        value = value.replace("BM1684X", "")
         words = own or comment
         comment = ""
-        if key in ("name", "description", "extends", "because") or not re.search(r"\d|\[|null", value):
+        if key in ("name", "description", "extends", "because", "instruction_set") or not re.search(
+            r"\d|\[|null", value
+        ):
             continue
         plain = ("not stated", "not among", "no public source")
         known = any(source in words for source in sources) or any(phrase in words.lower() for phrase in plain)

@@ -36,6 +36,7 @@ def canonical(target: Target) -> dict[str, Any]:
         "memory": _memory(target),
         "arithmetic": _arithmetic(target),
         "limits": _limits(target),
+        **({"instruction_set": target.instruction_set} if target.instruction_set != "npuc" else {}),
     }
 
 

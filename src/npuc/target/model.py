@@ -23,6 +23,7 @@ from npuc.target.compute import Compute
 from npuc.target.limits import Limits
 from npuc.target.memory import Memory
 
+InstructionSet = Literal["npuc", "bm1684x"]
 TargetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
@@ -43,6 +44,9 @@ class Target(Part):
     """Numbers and rounding."""
     limits: Limits = Limits()
     """What runs and what does not."""
+    instruction_set: InstructionSet = "npuc"
+    """What programs are made of: `npuc`, npuc's own instructions, which machines that only a file describes have; or the
+    commands of a chip."""
     version: Literal[1] = 1
     """Of the format of the file; the fingerprint does not depend on it."""
 
@@ -71,8 +75,12 @@ class Target(Part):
     def to_dict(self) -> dict[str, Any]:
         """The whole target as plain data with readable units; `from_dict` makes an equal target of it."""
         # Compiled models hold this text: what says nothing new is left out, so that theirs stays as it is.
-        first = {"version"} if self.version == 1 else None
-        return self.model_dump(mode="json", exclude_none=True, exclude=first)
+        usual = {
+            name
+            for name, value in (("version", 1), ("instruction_set", "npuc"))
+            if getattr(self, name) == value
+        }
+        return self.model_dump(mode="json", exclude_none=True, exclude=usual)
 
     @cached_property
     def machine(self) -> Machine:
