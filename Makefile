@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h native/ort/*.c native/ort/*.h)
 
-.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir bench-qdq test-frameworks test-browser studio test-studio sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore docs licences sbom clean
+.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir peers-sophgo test-sophgo bench-qdq test-frameworks test-browser studio test-studio sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore docs licences sbom clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -21,6 +21,7 @@ help:
 	@echo "make test          set up, then run the test suite"
 	@echo "make test-slow     also the long sweeps"
 	@echo "make test-frameworks the importers against TensorFlow and Keras, which it installs in build/peers/tensorflow (1.5 GB)"
+	@echo "make test-sophgo   programs for the BM1684X in its vendor's functional model, unpacked in build/peers/sophgo (0.3 GB to fetch)"
 	@echo "make test-tpumlir  tables and results exchanged with TPU-MLIR itself, installed in build/peers/tpumlir (1.9 GB, Python 3.10)"
 	@echo "make studio        the libraries of the page of npuc studio, fetched by npm"
 	@echo "make test-studio   the studio in Chromium, with its libraries"
@@ -112,6 +113,26 @@ $(TPUMLIR)/stamp:
 
 test-tpumlir: $(STAMPS)/test peers-tpumlir
 	$(BIN)/python -m pytest tests/compat/test_tpumlir_round_trip.py
+
+# What npuc uses of SOPHGO's wheel: the functional model of the BM1684X, its runtime and its encoder, for whatever Python; nothing of it
+# is part of npuc. NPUC_SOPHGO names another folder that has it.
+SOPHGO := build/peers/sophgo
+
+peers-sophgo: $(SOPHGO)/stamp
+
+$(SOPHGO)/stamp: $(STAMPS)/test
+	@echo "unpacking the libraries of tpu_mlir 1.30.2 in $(SOPHGO)"
+	@mkdir -p $(SOPHGO)
+	@$(BIN)/python -m pip download -qq --disable-pip-version-check --no-deps -d $(SOPHGO) tpu_mlir==1.30.2
+	@$(BIN)/python -c "import sys, zipfile; z = zipfile.ZipFile(sys.argv[1]); \
+		[z.extract(n, sys.argv[2]) for n in z.namelist() if n.startswith('tpu_mlir-') or n.startswith('tpu_mlir/lib/lib') and \
+		('bm1684x.so' in n or n.rsplit('/', 1)[1].startswith(('libcmodel.so', 'libbmlib.so', 'libbmrt.so')))]" \
+		$(SOPHGO)/tpu_mlir-1.30.2-*.whl $(SOPHGO)
+	@rm $(SOPHGO)/tpu_mlir-1.30.2-*.whl
+	@touch $@
+
+test-sophgo: $(STAMPS)/test peers-sophgo
+	$(BIN)/python -m pytest -n 2 $(wildcard tests/*/test_bm1684x*.py)
 
 bench-qdq: $(STAMPS)/test peers-openvino
 	$(BIN)/python benchmarks/bench_qdq.py --openvino $(OPENVINO)/bin/python

@@ -600,6 +600,7 @@ static const char *check_subgraphs(npuc_file *f, const elf *e)
             if (why) return refuse(f, k, why);
             continue;
         }
+        if (g->kind == NPUC_SUBGRAPH_CHIP) return refuse(f, k, "a subgraph is the program of a chip, which its own runtime executes");
         if (g->kind != NPUC_SUBGRAPH_NPU || g->count < 1 || g->count > h->cores)
             return refuse(f, k, "a subgraph has an impossible kind or number of cores");
         uint64_t barriers[2][NPUC_QUEUES] = {{0}};

@@ -36,7 +36,8 @@ typedef enum npuc_subgraph_kind {
     NPUC_SUBGRAPH_NPU = 0,
     NPUC_SUBGRAPH_CPU = 1,
     NPUC_SUBGRAPH_HOST = 2,
-    NPUC_SUBGRAPH_KINDS = 3
+    NPUC_SUBGRAPH_CHIP = 3,
+    NPUC_SUBGRAPH_KINDS = 4
 } npuc_subgraph_kind;
 
 typedef enum npuc_tensor_dtype {
@@ -104,8 +105,8 @@ typedef struct npuc_file_tensor {
 typedef struct npuc_file_subgraph {
     uint32_t name;
     uint32_t kind; /* an npuc_subgraph_kind */
-    uint32_t first; /* NPU: section of core 0, others follow; CPU: of the model; host: in .npu.conversions */
-    uint32_t count; /* NPU: cores with instructions; CPU: 1; host: conversions */
+    uint32_t first; /* NPU: section of core 0, others follow; CPU: of the model; host: in .npu.conversions; chip: of its program */
+    uint32_t count; /* NPU: cores with instructions; CPU and chip: 1; host: conversions */
     uint32_t first_input; /* first in .npu.lists */
     uint32_t inputs; /* and how many */
     uint32_t first_output;

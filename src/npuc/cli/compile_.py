@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuc.cli import calibration_data as given
-from npuc.cli import ladder, options, sim
+from npuc.cli import chip_report, ladder, options, sim
 from npuc.cli import quantization as quant
 from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, shorten, size
@@ -156,12 +156,13 @@ def command(args: CompileCommand) -> None:
     start = time.perf_counter()
     existing_model(args.model)
     to = args.output or args.model.with_name(f"{args.model.stem}.npu")
-    options.result(to, ".npu")
+    machine = load_target(args.target)
+    own = machine.instruction_set == "npuc"
+    options.result(to, ".bmodel" if not own and to.suffix == ".bmodel" else ".npu")
     if args.save_schedule is not None:
         writable(args.save_schedule)
     request = quant.QuantizationRequest.of(args)
     request.check()
-    machine = load_target(args.target)
     if args.cores is not None and args.cores > machine.compute.cores:
         count = machine.compute.cores
         raise UsageError(f"{machine.name} has {counted(count, 'core')}, and --cores asks for {args.cores}")
@@ -201,6 +202,22 @@ def command(args: CompileCommand) -> None:
     began = time.perf_counter()
     done = compile_network(graph, machine, compile_options, args.model.stem)
     compile_seconds = time.perf_counter() - began
+    if not own:
+        chip_report.save(done, to)
+        seconds = time.perf_counter() - start
+        printer.say(f"{args.model} -> {to} for {machine.name} ({seconds:.1f} s)")
+        if quantization is not None:
+            quant.print_outcome(
+                printer, quantization.quantized.outcome, quantization.scheme, quantization.origin
+            )
+        subgraphs = _subgraphs(done)
+        figures = chip_report.figures(done, to, subgraphs, seconds, compile_seconds)
+        chip_report.tell(printer, figures, _print_subgraph)
+        if quantization is not None:
+            quant.print_accuracy(printer, quantization.quantized)
+            figures |= quant.accuracy_json(quantization.quantized)
+        printer.result(figures)
+        return
     for words in cache.problems if cache is not None else ():
         printer.note(
             f"{words}; schedules are searched anew every time (NPUC_CACHE names another folder, or is 'off')"
@@ -449,6 +466,10 @@ def _by_device(subgraphs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _print_subgraph(printer: Printer, entry: dict[str, Any]) -> None:
     count = len(entry["layers"])
     layers = counted(count, "layer")
+    if entry["device"] == "npu" and "commands" in entry:
+        tiled = f", {entry['tiled']} of them in tiles" if entry["tiled"] else ""
+        printer.say(f"  {entry['name']:8} NPU: {layers}{tiled}, {entry['commands']} commands")
+        return
     if entry["device"] == "npu":
         groups = f"{counted(entry['groups'], 'group')}, {counted(entry['tiles'], 'tile')}"
         cores = f", {entry['cores']} cores" if entry["cores"] > 1 else ""

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 class ObjdumpCommand(CommandOptions):
     """The command line of `npuc objdump`."""
 
-    model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")]
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL.npu", help="A compiled model; a .bmodel of the BM1684X is read too."),
+    ]
     entry: options.EntryName = ""
     subgraph: Annotated[
         str, typer.Option(metavar="NAME", help="Only the instructions of this subgraph, by name or number.")
@@ -58,6 +61,9 @@ def command(args: ObjdumpCommand) -> None:
     from npuc.program.model import NpuSubgraph
 
     printer = Printer(quiet=args.as_json, as_json=args.as_json)
+    if args.model.suffix == ".bmodel":
+        _print_bmodel(printer, args)
+        return
     entries = options.compiled_entries(args.model)
     compiled = named_entry(entries, args.entry, str(args.model))
     if args.addresses is not None:
@@ -78,7 +84,7 @@ def command(args: ObjdumpCommand) -> None:
     if len(entries) > 1:
         shown = next(name for name, model in entries.items() if model is compiled)
         printer.say(f"entries: {', '.join(map(printable, entries))}; this is {printable(shown)}")
-    _print_tables(printer, compiled, section_list(args.model))
+    _print_tables(printer, compiled, section_list(args.model), args.instructions)
     total: Counter[str] = Counter()
     for stream in streams:
         _print_stream(printer, compiled, stream, args.instructions)
@@ -89,6 +95,24 @@ def command(args: ObjdumpCommand) -> None:
         counts = {name.split()[1]: n for name, n in total.items() if name.startswith(kind)}
         words = ", ".join(f"{name} {count}" for name, count in counts.items())
         printer.say(f"{kind:8} {words or 'none'}")
+
+
+def _print_bmodel(printer: Printer, args: ObjdumpCommand) -> None:
+    """A file of the BM1684X."""
+    from npuc.files import existing_file
+    from npuc.program.bm1684x.bmodel import read_bmodel
+    from npuc.program.bm1684x.listing import as_json, lines
+    from npuc.program.disassemble import printable
+
+    for flag in ("entry", "subgraph", "layer", "queue", "core", "addresses"):
+        if getattr(args, flag) not in ("", None):
+            raise UsageError(f"--{flag} is for a .npu file, and {args.model} is none", fix="Leave it out")
+    model = read_bmodel(existing_file(args.model).read_bytes(), str(args.model))
+    if args.as_json:
+        printer.result(as_json(model, args.instructions))
+        return
+    for line in lines(model, args.instructions):
+        printer.say(printable(line))
 
 
 def _write_addresses(printer: Printer, model: CompiledModel, path: Path) -> None:
@@ -116,9 +140,13 @@ def _write_addresses(printer: Printer, model: CompiledModel, path: Path) -> None
     printer.result({"buffers": rows, "file": str(path)})
 
 
-def _print_tables(printer: Printer, model: CompiledModel, sections: list[tuple[str, int, int]]) -> None:
+def _print_tables(
+    printer: Printer, model: CompiledModel, sections: list[tuple[str, int, int]], instructions: bool
+) -> None:
+    from npuc.program.bm1684x.bmodel import read_bmodel
+    from npuc.program.bm1684x.listing import lines as chip_lines
     from npuc.program.disassemble import memory_rows, printable, tensor_rows
-    from npuc.program.model import CpuSubgraph, HostConversion
+    from npuc.program.model import ChipSubgraph, CpuSubgraph, HostConversion
 
     printer.say(f"{printable(model.name)} for {model.target['name']}, fingerprint 0x{model.fingerprint:016x}")
     printer.say()
@@ -137,6 +165,10 @@ def _print_tables(printer: Printer, model: CompiledModel, sections: list[tuple[s
             printer.say(f"\n{title} on the CPU, {size(len(subgraph.model))} of ONNX")
             for layer, reason in subgraph.reasons.items():
                 printer.say(f"  {printable(layer)}: {printable(reason)}")
+        elif isinstance(subgraph, ChipSubgraph):
+            printer.say(f"\n{title} on the chip, {size(len(subgraph.program))}")
+            for line in chip_lines(read_bmodel(subgraph.program, subgraph.name), instructions):
+                printer.say(f"  {printable(line)}")
         elif isinstance(subgraph, HostConversion):
             printer.say(f"\n{title} on the host")
             for conversion in subgraph.conversions:
@@ -198,7 +230,7 @@ def _json(
     }
 
 
-_DEVICES = {"NpuSubgraph": "npu", "CpuSubgraph": "cpu", "HostConversion": "host"}
+_DEVICES = {"NpuSubgraph": "npu", "CpuSubgraph": "cpu", "HostConversion": "host", "ChipSubgraph": "chip"}
 
 
 def _plain(subgraph: Any) -> dict[str, Any]:

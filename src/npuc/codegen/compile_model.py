@@ -8,6 +8,7 @@ from typing import Any
 
 from npuc import __version__
 from npuc.aliases import renamed_keywords
+from npuc.codegen.bm1684x import encode_chip
 from npuc.codegen.debug_notes import Subgraph, debug_notes
 from npuc.codegen.encode import encode_schedule
 from npuc.codegen.integer_ends import with_integer_ends
@@ -22,7 +23,9 @@ from npuc.ir.target_rewrites import rewritten_for
 from npuc.partition import ISLAND_THRESHOLD, Part, Partition, partition
 from npuc.partition.obstacles import Obstacle, ObstacleRule
 from npuc.partition.work import host_seconds
+from npuc.program.bm1684x.bmodel import write_bmodel
 from npuc.program.model import (
+    ChipSubgraph,
     CompiledModel,
     Conversion,
     CpuSubgraph,
@@ -33,6 +36,7 @@ from npuc.program.model import (
 )
 from npuc.program.model import Tensor as FileTensor
 from npuc.schedule import Position, Schedule, ScheduleOptions, schedule
+from npuc.schedule.bm1684x.scheduler import ChipSchedule, schedule_chip
 from npuc.schedule.bounds import bounds
 from npuc.schedule.cache import Cache
 from npuc.schedule.grouping import DoesNotFit
@@ -92,6 +96,14 @@ class NpuPart:
 
 
 @dataclass(frozen=True)
+class ChipPart:
+    """How a subgraph of a chip came about."""
+
+    name: str
+    schedule: ChipSchedule
+
+
+@dataclass(frozen=True)
 class Compilation:
     """A compiled model and how it came about."""
 
@@ -99,6 +111,8 @@ class Compilation:
     partition: Partition
     parts: tuple[NpuPart, ...]
     """Those of the NPU."""
+    chips: tuple[ChipPart, ...] = ()
+    """Those of a chip with an instruction set of its own."""
     too_large: Mapping[str, Obstacle] = field(default_factory=dict)
     """Layers that are on the CPU because they do not fit local memory, with what they need."""
 
@@ -192,7 +206,7 @@ def _compile(
     networks = {
         title: build_network(graph, part.ops, part.inputs, part.outputs, placement.by_inputs, target)
         for title, part in zip(titles, parted.parts, strict=True)
-        if part.device == "npu"
+        if part.device == "npu" and target.instruction_set == "npuc"
     }
     try:
         options.schedule.check_names(networks)
@@ -217,7 +231,8 @@ def _compile(
             at += aligned(tensor.size)
         name_here = port or _unused(tensor.name, taken)
         taken.add(name_here)
-        order = tensor.order if value in on_npu else tuple(range(len(tensor.shape)))
+        own_order = value in on_npu and target.instruction_set == "npuc"
+        order = tensor.order if own_order else tuple(range(len(tensor.shape)))
         places[value] = FileTensor(
             name_here,
             tensor.shape,
@@ -232,11 +247,17 @@ def _compile(
     weights = Weights()
     layers: list[str] = []
     npu_parts: list[NpuPart] = []
-    subgraphs: list[NpuSubgraph | CpuSubgraph | HostConversion] = []
+    subgraphs: list[NpuSubgraph | ChipSubgraph | CpuSubgraph | HostConversion] = []
+    chips: list[ChipPart] = []
     noted: list[Subgraph] = []
     workspace = at
     for title, part in zip(titles, parted.parts, strict=True):
-        if part.device == "npu":
+        if part.device == "npu" and target.instruction_set != "npuc":
+            chip, chip_part = _chip(graph, part, places, title)
+            subgraphs.append(chip)
+            chips.append(chip_part)
+            noted.append(Subgraph(part))
+        elif part.device == "npu":
             network = networks[title]
             npu_subgraph, npu_part = _npu(
                 network, part, target, places, weights, at, options, len(layers), title, cost_function
@@ -274,7 +295,7 @@ def _compile(
         debug=debug_notes(graph, noted, places).encoded(),
         states=tuple(State(name, output) for name, output in graph.states.items()),
     )
-    return Compilation(model, parted, tuple(npu_parts), placement.too_large)
+    return Compilation(model, parted, tuple(npu_parts), tuple(chips), placement.too_large)
 
 
 def _metadata(graph: Graph, options: CompileOptions, layers: Sequence[str]) -> dict[str, Any]:
@@ -370,6 +391,20 @@ def _npu(
         done.allocations,
     )
     return subgraph, NpuPart(title, network, done)
+
+
+def _chip(
+    graph: Graph, part: Part, places: dict[Value, FileTensor], title: str
+) -> tuple[ChipSubgraph, ChipPart]:
+    """A subgraph as the program of a chip."""
+    done = schedule_chip(graph, part.ops, part.inputs, part.outputs)
+    ports = [
+        [(places[value].name, places[value].shape, places[value].scale) for value in values]
+        for values in (part.inputs, part.outputs)
+    ]
+    program = write_bmodel(encode_chip(done, title, *ports))
+    inputs, outputs = (tuple(name for name, _, _ in side) for side in ports)
+    return ChipSubgraph(title, program, inputs, outputs), ChipPart(title, done)
 
 
 def _made(part: Part) -> list[Value]:

@@ -24,9 +24,12 @@ from npuc.ir.npu.recurrent import STATE
 from npuc.partition.kinds import describe
 from npuc.partition.obstacles import Obstacle, ObstacleRule
 from npuc.partition.overrides import placed
+from npuc.schedule.bm1684x.scheduler import reason_against as reason_against_bm1684x
 from npuc.schedule.network import reason_against
 from npuc.target import OP_KINDS, Support, Target, support
 
+_CHIP_REASONS = {"npuc": reason_against, "bm1684x": reason_against_bm1684x}
+"""By instruction set: why an op has no instructions."""
 _STAGED = (npu.Conv, npu.Deconv, npu.MatMul, npu.Add, npu.Sub, npu.Mul, npu.Requant)
 _INSTEAD = {
     "sigmoid": "hard_sigmoid",
@@ -87,7 +90,7 @@ def fit_of(op: TensorOp, graph: Graph, target: Target) -> Fit:
     limits = limit_fit(op, graph, target)
     if not limits:
         return limits
-    reason = reason_against(op, graph)
+    reason = _CHIP_REASONS[target.instruction_set](op, graph)
     if reason is not None:
         return _no(ObstacleRule.INSTRUCTION_FORM, limits.runs_as, words=reason)
     return limits

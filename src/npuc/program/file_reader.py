@@ -21,6 +21,7 @@ from npuc.program import elf, isa, layout
 from npuc.program.checks import Surroundings, check_stream
 from npuc.program.model import (
     Allocation,
+    ChipSubgraph,
     CompiledModel,
     Conversion,
     CpuSubgraph,
@@ -282,7 +283,9 @@ class Reader:
             states[before.name] = State(before.name, after.name)
         return tuple(states.values())
 
-    def _subgraphs(self, reasons: dict[str, Any]) -> tuple[NpuSubgraph | CpuSubgraph | HostConversion, ...]:
+    def _subgraphs(
+        self, reasons: dict[str, Any]
+    ) -> tuple[NpuSubgraph | ChipSubgraph | CpuSubgraph | HostConversion, ...]:
         rows = self.rows[".npu.subgraphs"]
         around = Surroundings(
             len(self._layers), [segment.size for segment in self._segments], self._local, self._shared
@@ -295,16 +298,22 @@ class Reader:
                 streams.append((self._section(first, layout.model_section(number, self._entry), 0),))
             elif kind == 2:
                 streams.append(())
+            elif kind == 3 and count == 1:
+                streams.append((self._section(first, layout.chip_section(number, self._entry), 0),))
             else:
                 raise ValueError(f"subgraph {number} has an impossible kind or number of cores")
         allocations = self._allocations(rows, streams)
-        subgraphs: list[NpuSubgraph | CpuSubgraph | HostConversion] = []
+        subgraphs: list[NpuSubgraph | ChipSubgraph | CpuSubgraph | HostConversion] = []
         for number, (name, kind, first, count, *fields) in enumerate(rows):
             title = self._string(name, "subgraph", number)
             ports = self._ports(fields, f"subgraph {number}")
             if kind == 0:
                 places = tuple(allocations[number])
                 subgraphs.append(NpuSubgraph(title, streams[number], ports.inputs, ports.outputs, places))
+                continue
+            if kind == 3:
+                program = streams[number][0].tobytes()
+                subgraphs.append(ChipSubgraph(title, program, ports.inputs, ports.outputs))
                 continue
             if kind == 2:
                 subgraphs.append(HostConversion(title, self._conversions(number, first, count, ports)))

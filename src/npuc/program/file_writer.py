@@ -10,7 +10,15 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.program import elf, isa, layout
-from npuc.program.model import CompiledModel, CpuSubgraph, HostConversion, NpuSubgraph, Segment, Tensor
+from npuc.program.model import (
+    ChipSubgraph,
+    CompiledModel,
+    CpuSubgraph,
+    HostConversion,
+    NpuSubgraph,
+    Segment,
+    Tensor,
+)
 
 Row = Sequence[Any]
 
@@ -157,6 +165,10 @@ class _Maker:
             onnx = np.frombuffer(subgraph.model, np.uint8)
             self._code.append(elf.Section(layout.model_section(number, self._entry), onnx))
             return (name, 1, here, 1, *ports)
+        if isinstance(subgraph, ChipSubgraph):
+            program = np.frombuffer(subgraph.program, np.uint8)
+            self._code.append(elf.Section(layout.chip_section(number, self._entry), program))
+            return (name, 3, here, 1, *ports)
         if isinstance(subgraph, HostConversion):
             first = len(self._conversions)
             for conversion in subgraph.conversions:

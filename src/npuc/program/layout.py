@@ -21,7 +21,7 @@ MOST_AXES = 8
 LARGEST = 1 << 48
 """No segment is larger, so that sums of sizes cannot overflow."""
 SEGMENT_KINDS = ("weights", "workspace", "io")
-SUBGRAPH_KINDS = ("npu", "cpu", "host")
+SUBGRAPH_KINDS = ("npu", "cpu", "host", "chip")
 TENSOR_DTYPES = (*(name for name in DTYPES if name not in BLOCK_FORMATS), "i1", "ui16", "ui32", "ui64", "f64")
 """Element types by their code: those of the machine, then those that only the CPU has."""
 TENSOR_BITS = (8, 8, 16, 32, 4, 32, 16, 16, 64, 8, 16, 32, 64, 64)
@@ -82,9 +82,9 @@ SUBGRAPH = Record(
         Field(
             "first",
             "u4",
-            "NPU: section of core 0, others follow; CPU: of the model; host: in .npu.conversions",
+            "NPU: section of core 0, others follow; CPU: of the model; host: in .npu.conversions; chip: of its program",
         ),
-        Field("count", "u4", "NPU: cores with instructions; CPU: 1; host: conversions"),
+        Field("count", "u4", "NPU: cores with instructions; CPU and chip: 1; host: conversions"),
         Field("first_input", "u4", "first in .npu.lists"),
         Field("inputs", "u4", "and how many"),
         Field("first_output", "u4", ""),
@@ -192,6 +192,11 @@ def text_section(subgraph: int, core: int, entry: int = 0) -> str:
 def host_section(subgraph: int, entry: int = 0) -> str:
     """The name of the section of a CPU subgraph's host operators, which a file may do without."""
     return section_of(f".npu.host.{subgraph}", entry)
+
+
+def chip_section(subgraph: int, entry: int = 0) -> str:
+    """The name of the section of a subgraph of a chip: the file that its own runtime reads."""
+    return section_of(f".npu.chip.{subgraph}", entry)
 
 
 def model_section(subgraph: int, entry: int = 0) -> str:

@@ -85,6 +85,17 @@ class NpuSubgraph:
 
 
 @dataclass(frozen=True)
+class ChipSubgraph:
+    """A part of a model that runs on a chip with an instruction set of its own, as the file that the chip's runtime reads."""
+
+    name: str
+    program: bytes
+    """A `.bmodel` file. Its inputs and outputs are those of the subgraph, in order, dense in the order of their axes."""
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class CpuSubgraph:
     """A part of a model that runs on the CPU."""
 
@@ -153,7 +164,7 @@ class CompiledModel:
     outputs: tuple[str, ...]
     layers: tuple[str, ...]
     """The names that `layer` of an instruction is an index of."""
-    subgraphs: tuple[NpuSubgraph | CpuSubgraph | HostConversion, ...]
+    subgraphs: tuple[NpuSubgraph | ChipSubgraph | CpuSubgraph | HostConversion, ...]
     metadata: dict[str, Any] = field(default_factory=dict)
     """For tools: options, versions, the schedule, the quantization, preprocessing."""
     debug: bytes = b""

@@ -15,7 +15,7 @@ from npuc.arithmetic.dtypes import dtype_of
 from npuc.arrays import Array
 from npuc.errors import DeviceError, EngineError, NpucError
 from npuc.host import HostSubgraphs, TensorConversion, to_integers, to_reals
-from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, NpuSubgraph, Tensor
+from npuc.program.model import ChipSubgraph, CompiledModel, Conversion, CpuSubgraph, NpuSubgraph, Tensor
 from npuc.runtime import record
 from npuc.runtime.device import Device, LoadedModel
 from npuc.runtime.tensors import ModelPort, ModelPorts
@@ -131,7 +131,7 @@ class RunContext:
 
     def _steps_of(self, number: int) -> list[Any]:
         subgraph = self._model.subgraphs[number]
-        if isinstance(subgraph, NpuSubgraph):
+        if isinstance(subgraph, NpuSubgraph | ChipSubgraph):
             return [partial(self._on_device, number)]
         if isinstance(subgraph, CpuSubgraph):
             return [partial(self._on_host, number, subgraph)]

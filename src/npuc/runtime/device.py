@@ -53,7 +53,9 @@ class Device(Protocol):
 
 Factory = Callable[[], Device]
 
-DEVICES: Registry[str, Factory] = Registry("a device", provider="npuc.runtime.simulated", lenient=Lenient.ALL)
+DEVICES: Registry[str, Factory] = Registry(
+    "a device", provider=("npuc.runtime.simulated", "npuc.runtime.bm1684x"), lenient=Lenient.ALL
+)
 """By name."""
 
 

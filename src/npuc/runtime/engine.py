@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from npuc.arrays import Array
-from npuc.program.model import CompiledModel, HostConversion, named_inputs
+from npuc.program.model import ChipSubgraph, CompiledModel, HostConversion, named_inputs
 from npuc.runtime.runner import Runner
 from npuc.runtime.states import StreamStates, zero_state
 
 
 class CompiledEngine:
-    """Runs a compiled model on the simulator; with `raw`, outputs are the integers that they were converted from, and with
-    `raw_inputs`, inputs are given as integers."""
+    """Runs a compiled model on the simulator, or on the model of the chip that it is for; with `raw`, outputs are the integers
+    that they were converted from, and with `raw_inputs`, inputs are given as integers."""
 
     def __init__(
         self, compiled: CompiledModel, *, threads: int = 1, raw: bool = False, raw_inputs: bool = False
     ) -> None:
         self.compiled = compiled
-        self._runner = Runner(compiled, raw=raw_inputs, raw_outputs=raw, workers=1, threads=threads)
+        self._runner = Runner(
+            compiled, device_for(compiled), raw=raw_inputs, raw_outputs=raw, workers=1, threads=threads
+        )
 
     def run(self, inputs: Mapping[str, Array] | Array) -> dict[str, Array]:
         """Execute all subgraphs; tensors by the names of inputs and outputs. States begin anew, unless they are given."""
@@ -34,6 +36,12 @@ class CompiledEngine:
             if info.name in pairs
         }
         return StreamStates(pairs, begin, quantization)
+
+
+def device_for(compiled: CompiledModel) -> str:
+    """The name of the device that executes a compiled model here: that of a chip if it holds programs of one."""
+    chips = any(isinstance(part, ChipSubgraph) for part in compiled.subgraphs)
+    return "bm1684x-model" if chips else "simulated"
 
 
 def integers_of(compiled: CompiledModel) -> dict[str, str]:

@@ -11,9 +11,10 @@ import weakref
 from collections.abc import Mapping
 
 from npuc.arrays import Array
-from npuc.errors import InputDataError, SimulationError
+from npuc.errors import InputDataError, SimulationError, WrongTargetError
 from npuc.host import HostSubgraphs, TensorConversion
 from npuc.program.model import (
+    ChipSubgraph,
     CompiledModel,
     Conversion,
     CpuSubgraph,
@@ -33,6 +34,13 @@ class Simulator:
     """The memories of the machine with a model in them. What is prepared at the first run serves all others."""
 
     def __init__(self, compiled: CompiledModel, threads: int = 1) -> None:
+        chip = next((part for part in compiled.subgraphs if isinstance(part, ChipSubgraph)), None)
+        if chip is not None:
+            raise WrongTargetError(
+                f"subgraph '{chip.name}' is a program of {compiled.target['name']} itself, which the simulator does not execute",
+                where=compiled.name,
+                fix="Run it on the device of the chip: npuc run does so by itself",
+            )
         self.compiled, self.threads = compiled, threads
         self.machine = compiled.machine
         self.segments = memory.segments_of(compiled)

@@ -1,0 +1,213 @@
+"""Commands with what they read and write, and how they are made: the vocabulary of the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from npuc.program.bm1684x.commands import LANES, STRIDED, TYPE_CODES, Engine
+from npuc.schedule.bm1684x.layout import LARGEST, LocalTensor, Shape
+
+Space = Literal["local", "coefficients", "activations"]
+"""Memories: the lanes, and two regions of DDR."""
+Span = tuple[Space, int, int]
+"""Bytes of a memory; of local memory, those of every lane."""
+
+
+def lanes(address: int, size: int) -> Span:
+    """So many bytes of every lane."""
+    return "local", address, address + size
+
+
+@dataclass(frozen=True)
+class Address:
+    """A byte of a memory."""
+
+    space: Space
+    offset: int
+    lane: int = 0
+
+    def plus(self, offset: int) -> Address:
+        """So many bytes further."""
+        return Address(self.space, self.offset + offset, self.lane)
+
+
+@dataclass(frozen=True)
+class Issue:
+    """A command; that of a DMA has its addresses beside the fields, as DDR has none before the end."""
+
+    form: str
+    values: Mapping[str, int]
+    reads: tuple[Span, ...]
+    writes: tuple[Span, ...]
+    layer: int
+    source: Address | None = None
+    target: Address | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """Whose queue it goes to."""
+        return "tiu" if self.target is None else "gdma"
+
+    @property
+    def ddr_bytes(self) -> int:
+        """Bytes of DDR that a DMA command reads and writes."""
+        if self.target is None or self.source is None:
+            return 0
+        elements = prod(self.values[f"src_{axis}size"] for axis in "nchw")
+        sides = [self.target] if self.values.get("fill_constant_en") else [self.source, self.target]
+        itemsize = 4 if self.values["src_data_format"] == TYPE_CODES["i32"] else 1
+        return elements * itemsize * sum(side.space != "local" for side in sides)
+
+    @property
+    def is_load(self) -> bool:
+        """Whether it brings something from DDR to local memory."""
+        return self.target is not None and self.target.space == "local"
+
+
+COPY_FROM_OPERAND, MULTIPLY, ADD, SUBTRACT, MAXIMUM, MINIMUM = 19, 0, 2, 3, 4, 5
+"""Element-wise operations: `tsk_eu_typ` of AR."""
+HALF_UP = 5
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand of an element-wise command: a constant, or a place in local memory."""
+
+    address: int
+    dtype: str
+    strides: Shape | None = None
+    """In elements; None: the aligned layout."""
+    constant: bool = False
+    size: int = 0
+    """Bytes of each lane that are read."""
+
+
+def constant(value: int, dtype: str = "i32") -> Operand:
+    """A number."""
+    return Operand(value & 0xFFFFFFFF, dtype, constant=True)
+
+
+class Builder:
+    """Collects commands in program order."""
+
+    def __init__(self) -> None:
+        self.issues: list[Issue] = []
+        self.layer = 0
+
+    def tiu(self, form: str, reads: Sequence[Span], writes: Sequence[Span], **values: int) -> None:
+        """A command that computes."""
+        self.issues.append(Issue(form, values, tuple(reads), tuple(writes), self.layer))
+
+    def elementwise(
+        self, operation: int, shape: Shape, result: Operand, first: Operand, second: Operand | None = None
+    ) -> None:
+        """One AR command: result = first op second; plain operations wrap."""
+        values: dict[str, int] = {"tsk_eu_typ": operation, "tsk_opd_num": 1 if second is None else 2}
+        reads: list[Span] = []
+        for name, operand in (("opd0", first), ("opd1", second), ("res0", result)):
+            if operand is None:
+                continue
+            values[f"{name}_addr"] = operand.address
+            values[f"{name}_prec"] = TYPE_CODES[operand.dtype]
+            if name != "res0":
+                values[f"{name}_sign"] = 1
+                values[f"{name}_const"] = int(operand.constant)
+                if not operand.constant:
+                    reads.append(("local", operand.address, operand.address + operand.size))
+            if operand.strides is not None:
+                values[f"{name}_str"] = STRIDED
+                for axis, stride in zip("nchw", operand.strides, strict=True):
+                    values[f"{name}_{axis}_str"] = stride
+        written: Span = ("local", result.address, result.address + result.size)
+        self.tiu("AR", reads, [written], **values, **sizes("res0", shape))
+
+    def requantize(
+        self,
+        shape: Shape,
+        source: LocalTensor,
+        result: LocalTensor,
+        dtype: str,
+        parameters: tuple[int, int, int] | int,
+    ) -> None:
+        """clip(half_up(x * multiplier, shift) + zero point); parameters are numbers, or where the table of channels is."""
+        reads: list[Span] = [("local", source.address, source.address + source.size)]
+        values = {
+            "tsk_eu_typ": 1,
+            "opd0_sign": 1,
+            "opd2_sign": 1,
+            "opd0_prec": TYPE_CODES[dtype],
+            "res0_prec": TYPE_CODES["i8"],
+            "opd2_n_str": HALF_UP,
+        }
+        if isinstance(parameters, int):
+            values |= {"opd1_addr": parameters}
+            reads.append(("local", parameters, parameters + source.lane_rows * 64))
+        else:
+            multiplier, shift, zero = parameters
+            packed = (-shift & 0xFF) | (zero & 0xFFFF) << 16
+            values |= {"opd1_const": 1, "opd1_addr": multiplier, "opd2_addr": packed}
+        written: Span = ("local", result.address, result.address + result.size)
+        addresses = {"opd0_addr": source.address, "res0_addr": result.address}
+        self.tiu("RQ", reads, [written], **values, **addresses, **sizes("res0", shape))
+
+    def clip(self, tensor: LocalTensor, low: int, high: int) -> None:
+        """Keep the elements of an int8 tensor between two numbers, where they are."""
+        place = Operand(tensor.address, "i8", size=tensor.size)
+        if low > -128:
+            self.elementwise(MAXIMUM, tensor.shape, place, place, constant(low, "i8"))
+        if high < 127:
+            self.elementwise(MINIMUM, tensor.shape, place, place, constant(high, "i8"))
+
+    def move(
+        self,
+        source: Address,
+        target: Address,
+        shape: Shape,
+        source_strides: Shape,
+        target_strides: Shape,
+        dtype: str = "i8",
+    ) -> None:
+        """One DMA command; strides are in elements."""
+        (n, c, h, w), (sn, sc, sh, sw), (tn, tc, th, tw) = shape, source_strides, target_strides
+        if h > 1 and sh == w * sw and th == w * tw and h * w <= LARGEST:
+            # One long run is cheaper than rows.
+            (h, w), sh, th = (1, h * w), h * w * sw, h * w * tw
+        shape, source_strides, target_strides = (n, c, h, w), (sn, sc, sh, sw), (tn, tc, th, tw)
+        size = {"i8": 1, "i32": 4}[dtype]
+        values = {
+            "stride_enable": 1,
+            "nchw_copy": 1,
+            "src_data_format": TYPE_CODES[dtype],
+            "localmem_mask_l32": 0xFFFFFFFF,
+            "localmem_mask_h32": 0xFFFFFFFF,
+        }
+        for side, strides in (("src", source_strides), ("dst", target_strides)):
+            for axis, count, stride in zip("nchw", shape, strides, strict=True):
+                values[f"{side}_{axis}size"] = count
+                values[f"{side}_{axis}stride"] = stride
+        read = _span(source, shape, source_strides, size)
+        written = _span(target, shape, target_strides, size)
+        self.issues.append(Issue("TENSOR", values, (read,), (written,), self.layer, source, target))
+
+    def fill(self, target: Address, shape: Shape, strides: Shape, value: int) -> None:
+        """DDR filled with an int8 number."""
+        self.move(target, target, shape, strides, strides)
+        issue = self.issues.pop()
+        word = (value & 0xFF) * 0x01010101
+        values = {**issue.values, "fill_constant_en": 1, "constant_value": word}
+        self.issues.append(Issue("TENSOR", values, (), issue.writes, self.layer, target, target))
+
+
+def sizes(name: str, shape: Shape) -> dict[str, int]:
+    """The four sizes of an operand."""
+    return {f"{name}_{axis}": count for axis, count in zip("nchw", shape, strict=True)}
+
+
+def _span(address: Address, shape: Shape, strides: Shape, size: int) -> Span:
+    n, c, h, w = shape
+    steps = (address.lane + c - 1) // LANES if address.space == "local" else c - 1
+    last = (n - 1) * strides[0] + steps * strides[1] + (h - 1) * strides[2] + (w - 1) * strides[3]
+    return address.space, address.offset, address.offset + (last + 1) * size

@@ -1,0 +1,117 @@
+"""Programs for the BM1684X: what is emitted for each op, and its bits in the vendor's functional model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npuc import lang
+from npuc.arrays import Array
+from npuc.codegen.compile_model import Compilation, CompileOptions, compile_program
+from npuc.errors import DeviceError, WrongTargetError
+from npuc.flow import import_model, quantize_network
+from npuc.ir import Graph, result_names, shape_of, top
+from npuc.program.bm1684x.bmodel import read_bmodel
+from npuc.program.bm1684x.listing import streams
+from npuc.program.file import load_compiled, save_compiled
+from npuc.program.model import ChipSubgraph, CpuSubgraph
+from npuc.runtime import Runner
+from npuc.runtime.engine import device_for
+from npuc.sim.functional import Simulator
+from npuc.target import load_target
+from support.sophgo import assert_equal_on_chip
+
+TARGET = load_target("bm1684x")
+
+
+def integers(graph: Graph, spread: float = 6.0, **own: tuple[float, float]) -> Graph:
+    """The network as integers, by made-up ranges."""
+    ranges = {port.name: (-1.0, 1.5) for port in graph.inputs}
+    for op in graph.ops:
+        if not isinstance(op, top.WeightOp):
+            ranges |= dict.fromkeys(result_names(op), (-spread, spread))
+    return quantize_network(graph, ranges | own, None, TARGET).graph
+
+
+def weights(seed: int, *shape: int, scale: float = 1.0) -> Array:
+    """Constants, the same in every run."""
+    return (np.random.default_rng(seed).uniform(-1, 1, shape) * scale).astype(np.float32)
+
+
+def compiled(graph: Graph) -> Compilation:
+    """All of it on the chip."""
+    return compile_program(graph, TARGET, CompileOptions(npu_only=True))
+
+
+def check(graph: Graph, spread: float = 6.0) -> Compilation:
+    """Compile a float network and compare the chip with graph mode."""
+    done = compiled(quantized := integers(graph, spread))
+    rng = np.random.default_rng(1)
+    inputs = {
+        port.name: rng.uniform(-1, 1.5, shape_of(port.value)).astype(np.float32) for port in quantized.inputs
+    }
+    assert_equal_on_chip(quantized, done, inputs)
+    return done
+
+
+def small() -> Graph:
+    x = lang.input("x", (1, 3, 20, 14))
+    y = lang.conv(x, weights(1, 16, 3, 3, 3), weights(2, 16), strides=2, pads=1, relu=True, name="stem")
+    left = lang.conv(y, weights(3, 70, 16, 3, 3, scale=0.3), pads=1, name="left")
+    right = lang.conv(y, weights(4, 70, 16, 1, 1, scale=0.3), name="right")
+    return lang.build({"y": left + right})
+
+
+def test_the_program_is_a_bmodel_whose_commands_are_known() -> None:
+    done = compiled(integers(small()))
+    (chip,) = (part for part in done.model.subgraphs if isinstance(part, ChipSubgraph))
+    found = streams(read_bmodel(chip.program))
+    names = [command.form.name for command in found["tiu"]]
+    assert names.count("CONV") == 3 and names[-1] == "TIU_END"
+    assert found["gdma"][-1].form.name == "GDMA_END"
+    assert [command.values["cmd_id"] for command in found["tiu"]] == list(range(1, len(names) + 1))
+
+
+def test_a_model_is_written_and_read(tmp_path: Path) -> None:
+    done = compiled(integers(small()))
+    save_compiled(done.model, tmp_path / "a.npu")
+    again = load_compiled(tmp_path / "a.npu")
+    assert again.subgraphs == done.model.subgraphs and device_for(again) == "bm1684x-model"
+    with pytest.raises(WrongTargetError, match="program of bm1684x itself"):
+        Simulator(again)
+
+
+def test_compiling_twice_gives_the_same_bytes() -> None:
+    one, other = compiled(integers(small())), compiled(integers(small()))
+    assert one.model.subgraphs == other.model.subgraphs
+
+
+def test_without_the_wheel_the_device_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NPUC_SOPHGO", str(tmp_path))
+    with pytest.raises(DeviceError, match="make peers-sophgo"):
+        Runner(compiled(integers(small())).model, "bm1684x-model")
+
+
+def test_what_has_no_commands_is_on_the_cpu_with_the_reason() -> None:
+    x = lang.input("x", (1, 4, 8, 8))
+    y = lang.conv(x, weights(1, 8, 4, 3, 3), pads=1, name="a")
+    y = lang.softmax(y, axis=1, name="s")
+    done = compile_program(integers(lang.build({"y": y})), TARGET, CompileOptions(island_threshold=0))
+    (host,) = (part for part in done.model.subgraphs if isinstance(part, CpuSubgraph))
+    assert "no commands of the BM1684X for a softmax" in host.reasons["s"]
+
+
+# --- in the vendor's functional model -------------------------------------------------------------------------------------
+
+
+def test_convolutions_and_a_sum() -> None:
+    check(small())
+
+
+def test_the_demo_network(root: Path) -> None:
+    graph = import_model(root / "examples" / "digits.onnx")
+    check(graph, 12.0)
