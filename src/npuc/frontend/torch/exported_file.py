@@ -11,6 +11,8 @@ from __future__ import annotations
 import io
 import json
 import re
+from contextlib import suppress
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ _MODEL = "models/model.json"
 _TARGET = re.compile(r"torch\.ops\.[a-z_0-9A-Z]+\.[a-zA-Z_0-9]+(\.[a-zA-Z_0-9]+)?\Z")
 _OWN = ("aten", "prims", "prim", "higher_order")
 """The namespaces of torch itself."""
+_LATE = {"quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
+"""Namespaces that torch registers when a module of its own is imported: quantize and dequantize of PT2E."""
 _SYMBOLIC = re.compile(r"(_operator\.[a-z_]+|math\.[a-z]+|torch\.sym_[a-z_]+)\Z")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _TOKENS = re.compile(r"\s*(?:([A-Za-z_]\w*)|('[\w.+\-]{1,32}')|(\d{1,18})|([(),=\-+*/<>!]))")
@@ -162,6 +166,9 @@ def _check_target(target: str) -> None:
     if not _is_registered(target) and _SYMBOLIC.match(target) is None:
         raise InvalidModelError(f"the program calls '{target[:120]}', which is no op of torch")
     parts = target.split(".")
+    if target.startswith("torch.ops.") and parts[2] in _LATE:
+        with suppress(ImportError):  # a later torch without it
+            import_module(_LATE[parts[2]])
     if (
         target.startswith("torch.ops.")
         and parts[2] not in _OWN

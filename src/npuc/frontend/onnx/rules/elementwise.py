@@ -10,8 +10,8 @@ from npuc.errors import InvalidModelError
 from npuc.frontend.onnx.node import NoTopForm
 from npuc.frontend.onnx.reader import element_type
 from npuc.frontend.onnx.registry import Outcome, rule
-from npuc.frontend.onnx.rules.indexing import quantized_in
 from npuc.frontend.onnx.scope import NodeContext
+from npuc.frontend.quantization import quantized_in
 from npuc.ir import Value, dtype_of, shape_of, top
 from npuc.ir.definition import ShapeError, TopOp, normal_axis
 from npuc.ir.top.functions import FUNCTIONS

@@ -9,7 +9,7 @@ from npuc.errors import InvalidModelError
 from npuc.frontend.onnx.node import NoTopForm
 from npuc.frontend.onnx.registry import Outcome, rule
 from npuc.frontend.onnx.scope import NodeContext
-from npuc.ir import Value, top
+from npuc.ir import top
 from npuc.ir.definition import TopOp
 
 _REDUCE = {
@@ -174,9 +174,6 @@ def recurrent(ctx: NodeContext) -> list[Outcome]:
     return list(ctx.emit(kinds[node.op_type], *values, **properties).results)
 
 
-Limits = tuple[float, float]
-
-
 @rule("QuantizeLinear")
 def quantize(ctx: NodeContext) -> Outcome:
     """Per tensor or per channel; the type is the zero point's."""
@@ -201,20 +198,6 @@ def dequantize(ctx: NodeContext) -> Outcome:
         x = ctx.literal(ctx.known(0, "x").astype(ml_dtypes.int4), "integers")
         zero = ctx.literal(np.zeros(ctx.shape(1), ml_dtypes.int4), "zero_point")
     return ctx.emit(top.Dequantize, x, ctx.operand(1), zero, axis=ctx.node.int("axis", 1)).y
-
-
-def quantized_in(
-    ctx: NodeContext, x: Value, steps: tuple[Value, Value | None], to: str, limits: Limits
-) -> Value:
-    """A tensor, quantized per tensor and dequantized, of which only some steps are used; `limits` are real, on steps.
-
-    Limits of which one is zero are those of a ReLU and stand before. Others stand behind the full range, so that
-    the layer before has a type: clip(quantize(x)) = quantize(clip(x)) for limits on steps.
-    """
-    low, high = limits
-    if low != 0.0:
-        x = ctx.emit(top.Dequantize, ctx.emit(top.Quantize, x, *steps, to=to).y, *steps).y
-    return ctx.emit(top.Quantize, ctx.emit(top.Clip, x, min=low, max=high).y, *steps, to=to).y
 
 
 def _check_scale(ctx: NodeContext, quantized: str, further: tuple[str, ...] = ()) -> None:

@@ -17,8 +17,8 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.frontend.onnx.node import NoTopForm
 from npuc.frontend.onnx.registry import Outcome, rule
-from npuc.frontend.onnx.rules.indexing import quantized_in
 from npuc.frontend.onnx.scope import NodeContext
+from npuc.frontend.quantization import quantized_in
 from npuc.ir import Value, top
 from npuc.kernels.custom import register_kernel
 
