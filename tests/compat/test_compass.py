@@ -420,3 +420,40 @@ def test_keys_that_search() -> None:
             ladder_of(section({"global_calibration": text}), lambda *_: 0.0)
     with pytest.raises(UsageError, match="global_calibration is not supported beside statistic_file"):
         refuse_beside(section({"global_calibration": "adaround", "statistic_file": "x.npy"}), {})
+
+
+def test_nothing_is_left_behind_by_a_build_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(EXAMPLES / "digits.onnx", "digits.onnx")
+    data = np.load(EXAMPLES / "digits_samples.npz")
+    np.save("calib.npy", data["image"][:4])
+    np.save("label.npy", data["label"][:4])
+    parser = (
+        "model_type = onnx\nmodel_name = d\nmodel_domain = image_classification\ninput_model = digits.onnx\n"
+    )
+    for optimizer, builder, told in (
+        ("dataset = NumpyDataset\ncalibration_data = none.npy", "X2_1204", "none.npy: does not exist"),
+        ("dataset = NumpyDatset\ncalibration_data = calib.npy", "X2_1204", "There are NumpyDataset"),
+        (
+            "dataset = NumpyDataset\ncalibration_data = label.npy",
+            "X2_1204",
+            r"and the input 'image' is \[1, 1, 8, 8\].$",
+        ),
+        (
+            "dataset = NumpyDataset\ncalibration_data = calib.npy\nmetric = CosDistanceMetric\n"
+            "data = calib.npy\nlabel = label.npy",
+            "X2_1204",
+            "compares outputs with labels",
+        ),
+        ("dataset = NumpyDataset\ncalibration_data = calib.npy", "X9", "The names with a preset are X1_1204"),
+    ):
+        text = (
+            f"[Parser]\n{parser}[Optimizer]\noutput_dir = out\n{optimizer}\n[GBuilder]\ntarget = {builder}\n"
+        )
+        Path("net.cfg").write_text(f"[Common]\nmode = build\n{text}")
+        before = set(tmp_path.iterdir())
+        assert run_command(["compat", "run", "compass", "aipubuild", "net.cfg"]) == 2
+        assert re.search(told, capsys.readouterr().err.strip())
+        assert set(tmp_path.iterdir()) == before

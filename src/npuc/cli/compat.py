@@ -72,7 +72,9 @@ def install(args: CompatInstallCommand) -> None:
     printer = Printer(args.quiet, args.as_json)
     vendor = vendor_named(args.name)
     done = write(vendor, args.folder)
-    printer.say(f"{vendor.title}: {counted(len(done.files), 'file')} written to {args.folder}. To use them:")
+    printer.say(
+        f"{vendor.title}: {counted(len(done.files), 'file')} written to '{args.folder}'. To use them:"
+    )
     lines = {"PATH": done.scripts, "PYTHONPATH": done.packages}
     for variable, folder in lines.items():
         if folder is not None:

@@ -263,6 +263,7 @@ def _with_sizes(path: Path, plain: ImportOptions, options: Namespace, batch: int
     try:
         return import_model(path, replace(plain, input_shapes=shapes))
     except NpucError:
+        _check_ranks(path, plain, dict(zip(names, sizes, strict=False)))
         if all(flags):
             raise
         whole = dict(zip(names, ((batch, *size[1:]) if batch > 1 else size for size in sizes), strict=False))
@@ -271,6 +272,22 @@ def _with_sizes(path: Path, plain: ImportOptions, options: Namespace, batch: int
         except NpucError:
             pass
         raise
+
+
+def _check_ranks(path: Path, plain: ImportOptions, sizes: Mapping[str, tuple[int, ...]]) -> None:
+    """Of sizes that the model does not take: an error that says so, if an input has fewer or more of them in the file."""
+    try:
+        own = import_model(path, plain)
+    except NpucError:
+        return  # the file leaves sizes open
+    for port in own.inputs:
+        size, shape = sizes.get(port.name), shape_of(port.value)
+        if size is not None and len(size) not in (len(shape), len(shape) - 1):
+            raise UsageError(
+                f"--input-size-list has {counted(len(size), 'side')} for input '{port.name}', which has "
+                f"{len(shape) - 1} and a batch",
+                fix=f"In the model it is {','.join(map(str, shape))}",
+            ) from None
 
 
 def _with_own_sizes(path: Path, plain: ImportOptions, batch: int) -> Graph:

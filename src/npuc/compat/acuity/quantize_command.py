@@ -60,6 +60,7 @@ from npuc.quant.analysis.hybrid import suggest
 from npuc.quant.analysis.measurements import Measurements
 from npuc.quant.ladder.run import PipelineOptions
 from npuc.target import Target
+from npuc.words import counted
 
 _QTYPES = {"uint8": "u8", "int8": "i8", "int16": "i16", "qbfloat16": "bf16", "bfloat16": "bf16"}
 _QUANTIZERS = tuple(dict.fromkeys([*(kind.quantizer for kind in LEVELS if kind.qtype), "float16"]))
@@ -219,7 +220,8 @@ def _rebuild(model: AcuityModel, inputs: PreparedInputs, path: Path, options: Na
         again, _ = samples(inputs, options.batch_size, options.iterations)
         file = _with_entropy(file, quantized, again, Path(options.output_dir) / "entropy.txt")
     write_quantize_file(file, path)
-    print(f"Save quantize file to {path} ({kind}, {len(file.tensors)} tensors, {source.total} samples)")
+    counts = f"{counted(len(file.tensors), 'tensor')}, {counted(source.total or 0, 'sample')}"
+    print(f"Save quantize file to {path} ({kind}, {counts})")
     how = (
         ["--ladder", ",".join(_steps(options))]
         if options.MLE

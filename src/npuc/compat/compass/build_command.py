@@ -47,11 +47,10 @@ def main(arguments: list[str]) -> int:
     writable(output)
     graph = parse_model(sections["Parser"])
     refuse_builder_plugins({layer.kind for layer in ir_layers(graph)})
-    folder = make_folder(Path(sections["Optimizer"].text("output_dir", "./")))
-    write_float_ir(graph, sections["Parser"], folder)
     optimizer = sections["Optimizer"]
     optimizer = CfgSection("Optimizer", {"model_name": graph.name, **optimizer.values}, optimizer.path)
     done = optimize(optimizer, graph, request.target)
+    write_float_ir(graph, sections["Parser"], make_folder(Path(optimizer.text("output_dir", "./"))))
     integers = done.quantized.graph
     integers.name = graph.name
     if runs:

@@ -96,6 +96,8 @@ def optimize(section: CfgSection, graph: Graph, target: Target) -> Optimized:
     settings = settings_of(section, graph, layers)
     samples = _samples(section, graph, "calibration_data")
     done = _quantized(section, graph, target, settings, samples)
+    before = _evaluate(section, graph, FloatEngine(graph).run, metrics, "float")
+    after = _evaluate(section, graph, IntegerEngine(done.graph).run, metrics, "quantized")
     make_folder(folder)
     if section.flag("save_statistic_info") and samples is not None:
         momentum = section.number("running_statistic_momentum", 0.9, 0.0, 0.999999)
@@ -107,8 +109,6 @@ def optimize(section: CfgSection, graph: Graph, target: Target) -> Optimized:
     write_template(done, section, folder / "opt_template.json")
     if section.flag("dump"):
         _dump(done, samples, Path(section.text("dump_dir", "./opt_dump")))
-    before = _evaluate(section, graph, FloatEngine(graph).run, metrics, "float")
-    after = _evaluate(section, graph, IntegerEngine(done.graph).run, metrics, "quantized")
     say("I", f"{graph.name}: {done.outcome.counts()} layers; quantized IR: {text or 'not written'}")
     return Optimized(done, before, after, text)
 
@@ -230,9 +230,12 @@ def _entries(data: Any, graph: Graph) -> Iterator[tuple[dict[str, Array], Any]]:
             shape = shape_of(port.value)
             arrays[port.name] = array[None] if array.shape == shape[1:] and shape[0] == 1 else array
             if arrays[port.name].shape != shape:
+                turned = sorted(array.shape[-3:]) == sorted(shape[-3:])
                 raise CalibrationDataError(
                     f"sample {index} is {list(array.shape)}, and the input '{port.name}' is {list(shape)}",
-                    fix="Choose a data set that turns the axes, such as NumpyNHWC2NCHWDataset",
+                    fix="Choose a data set that turns the axes, such as NumpyNHWC2NCHWDataset"
+                    if turned
+                    else None,
                 )
         yield arrays, label
 

@@ -230,9 +230,10 @@ def _named(table: Registry[str, Any], name: str, suffix: str, what: str) -> Any:
     for key in (name.lower(), f"{name.lower()}{suffix}"):
         if key in table:
             return table[key]
+    known = ", ".join(sorted(table[key].__name__ for key in table))
     raise UsageError(
         f"there is no {what} plugin '{name}'",
-        fix=f"There are {', '.join(sorted(table))}; AIPUPLUGIN_PATH names the folders of aipubt_*.py files",
+        fix=f"There are {known}; AIPUPLUGIN_PATH names the folders of aipubt_*.py files",
     )
 
 

@@ -35,7 +35,15 @@ def resolve_target(name: str = "") -> Target:
         raise UnknownTargetError(
             f"there is no target '{word}'", fix=f"The names with a preset are {', '.join(PRESET_OF)}"
         )
-    return load_target(word)
+    try:
+        return load_target(word)
+    except UnknownTargetError as error:
+        if "/" in word or "." in word:
+            raise
+        raise UnknownTargetError(
+            f"there is no target '{word}'",
+            fix=f"The names with a preset are {', '.join(PRESET_OF)}; 'npuc targets list' shows those of npuc",
+        ) from error
 
 
 def with_memory(target: Target, *, local: int | None = None, shared: int | None = None) -> Target:
