@@ -637,12 +637,15 @@ def quantize_on_data(
     from npuc.calib.keeping import Keeper
     from npuc.calib.ranges import observer_options
     from npuc.ir.target_rewrites import rewritten_for
+    from npuc.layer_costs import REFERENCE, TargetCostModel
     from npuc.quant.accuracy import accuracy_of
     from npuc.quant.activation_forms import cost_of_forms, with_activation_forms
     from npuc.quant.channel_outputs import FLOAT_REASON, ChannelOutputs, with_channel_outputs
     from npuc.quant.config import QuantizationConfig
     from npuc.quant.ladder.fallback import fallback, needs_fallback
     from npuc.quant.tuning import KEPT, METHODS, PLAIN, tune, with_wide_tail
+    from npuc.quant.validation import is_no_worse
+    from npuc.target import load_target
 
     note = warn or (lambda text: None)
     graph = graph if target is None else rewritten_for(graph, target, "float")
@@ -658,8 +661,9 @@ def quantize_on_data(
     configured = {result_names(op)[0] for op in graph.ops if op.results and scheme_of(op) is not None}
     stated = config is not None and "scheme" in config.model_fields_set
     widening: Widening | None = None
+    may_widen = widen and (config is None or config.widen)
     if not stated:
-        widening = _widening(target, widen and (config is None or config.widen))
+        widening = _widening(target, may_widen)
         if target is None and widening.is_allowed:
             scheme_of = with_wide_tail(graph, scheme_of)
     threads = threads or len(os.sched_getaffinity(0))
@@ -689,16 +693,16 @@ def quantize_on_data(
             _outcome(source, integers, schemes, target, configured=configured),
             corrected,
             steps_applied,
-            accuracy=accuracy_of(source, integers, schemes, figures, validator, statistics, target),
+            accuracy=accuracy_of(
+                source, integers, schemes, figures, validator, statistics, target, learned=ladder is not None
+            ),
             crowded=_crowded(source, integers, table, schemes, target),
         )
         return quantized, table
 
     if ladder is not None:
-        from npuc.layer_costs import REFERENCE, TargetCostModel
         from npuc.quant.ladder import QuantizationContext
         from npuc.quant.ladder.run import kept_samples, run_pipeline_steps
-        from npuc.target import load_target
 
         samples = kept_samples(graph, source, strict=strict, warn=warn, step=step)
         if forms:
@@ -741,9 +745,19 @@ def quantize_on_data(
         note(
             f"per-tensor scales leave the outputs at {done.sqnr:.1f} dB: the quick steps of the ladder follow"
         )
-        better = fallback(graph, done, kept.first, scheme_of, methods, threads)
+        costs = TargetCostModel(target or load_target(REFERENCE)) if may_widen else None
+        better = fallback(
+            graph, done, kept.first, scheme_of, methods, threads, target=target, cost_model=costs
+        )
+        if better is not None and done.validator is not None:
+            figures = done.validator.figures(better.quantized)
+            (more,) = done.validator.figures_of([better.quantized], kept.others())
+            if done.plain is not None and not is_no_worse(figures.plus(more), done.plain):
+                done.graph.notes.append(
+                    "the quick steps are left out: plain ranges are closer on all calibration data"
+                )
+                better = None
         if better is not None:
-            figures = done.validator.figures(better.quantized) if done.validator is not None else None
             recollect = partial(collect, better.source, kept.first, options=recorded, threads=threads)
             return finished(
                 better.source, better.quantized, better.scheme_of, better.table, figures, done.validator, recollect,

@@ -100,7 +100,7 @@ def test_long_work_says_that_it_goes_on_where_nobody_watches(
     with activity("learning", 3) as step:
         step()
         time.sleep(0.2)
-    assert "learning: 1 of 3, 0 s so far" in capsys.readouterr().err
+    assert "learning: 1 of 3, 0 s so far, about 0 s to go\n" in capsys.readouterr().err
     with console.progress(console.Printer(), "calibrating", 9) as step:
         step()
         time.sleep(0.2)

@@ -12,7 +12,7 @@ import pytest
 from npuc import lang
 from npuc.compare import OutputFigures, Slice
 from npuc.errors import MissingExtraError, QuantizationError, UsageError
-from npuc.quant.ladder import STEPS, Candidate, QuantizationContext, StepResult, run_steps
+from npuc.quant.ladder import STEPS, Candidate, QuantizationContext, StepResult, run_steps, sequence
 from npuc.quant.ladder.sequence import RegisteredStep, chosen
 from npuc.quant.scheme import SCHEMES
 from npuc.registries import isolated
@@ -132,6 +132,52 @@ def test_a_gain_of_all_validation_samples_is_kept(monkeypatch: pytest.MonkeyPatc
     assert best.notes == ("lucky",) and results[0].kept
     # The samples differ much, and the gain is the same for all of them.
     assert results[0].standard_error == pytest.approx(0.0, abs=1e-9)
+
+
+class Chosen:
+    """The best of twelve networks, by the validation samples."""
+
+    def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
+        trials = []
+        for _ in range(12):
+            made = best.quantized.copy()
+            trials.append(replace(best, quantized=made, sqnr=context.validated_sqnr(made), notes=("chosen",)))
+        return context.best_of(trials)
+
+
+@pytest.mark.parametrize("real_gain", [False, True])
+def test_the_best_of_many_is_not_believed_for_its_luck(
+    monkeypatch: pytest.MonkeyPatch, real_gain: bool
+) -> None:
+    """Twelve networks that are a little worse than the first, each on other samples: one of them looks much better.
+
+    If all of them are better, the best of them is kept as ever.
+    """
+    rng = np.random.default_rng(0)
+    level = 0.6 if real_gain else 1.05
+    noise = np.exp(rng.normal(-0.18, 0.6, (12, 16)))
+    make_context = context()
+    make_context.validation_samples = make_context.validation_samples[:1] * 16
+    left = iter([np.ones(16), *(level * noise)])
+    monkeypatch.setattr(
+        make_context.validator,
+        "figures",
+        lambda made: OutputFigures(
+            (Slice("y", "y"),), np.stack([np.full(16, 100.0), next(left)], axis=1)[:, None]
+        ),
+    )
+    # Single samples are far apart here, and are not what this is about.
+    monkeypatch.setattr(sequence, "LOSS", 100.0)
+    STEPS.add(["chosen"], RegisteredStep("chosen", "a test", 100, Chosen))
+    results: list[StepResult] = []
+    best = run_steps(make_context, ["chosen"], report=results.append)
+    found = results[0]
+    assert found.after is not None and found.gain is not None
+    # By its own figures it gains, and by more than their standard error; by those of samples that did not choose it, not.
+    assert found.after - found.before > 1 > found.standard_error
+    assert found.gain < found.after - found.before - 0.3
+    assert found.kept == real_gain == (best.notes == ("chosen",)), found
+    assert real_gain or "cross-validated" in str(found) or "chance" in str(found)
 
 
 def test_a_gain_that_a_slice_pays_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

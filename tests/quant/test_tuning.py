@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc import lang
 from npuc.calib.calibration import calibrate
 from npuc.calib.sources import open_data
 from npuc.engine import FloatEngine, IntegerEngine
@@ -15,6 +16,7 @@ from npuc.flow import import_model, quantize_on_data
 from npuc.ir import Graph, tensor_type, top
 from npuc.quant import quantize
 from npuc.quant.config import QuantizationConfig
+from npuc.quant.ladder.run import PipelineOptions
 from npuc.quant.prequantized import integer_types
 from npuc.quant.report import effective_yaml
 
@@ -142,3 +144,24 @@ def test_biases_are_corrected_where_rounding_shifts_a_mean() -> None:
         means.append(abs(np.mean([engine.run(s)["y"] - exact.run(s)["y"] for s in samples])))
         assert done.corrected == correct
     assert means[1] < means[0] / 10
+
+
+def test_weights_of_few_bits_that_lose_a_network_are_said_to_need_learning() -> None:
+    """The weights that matter are 20 times smaller than those of inputs that are nearly nothing."""
+    rng = np.random.default_rng(0)
+    loud = rng.standard_normal((12, 8, 3, 3)).astype(np.float32)
+    loud[:, 0] *= 20
+    data = rng.standard_normal((16, 1, 8, 6, 6)).astype(np.float32)
+    data[:, :, 0] *= 1e-3
+    graph = lang.build({"y": lang.conv(lang.input("x", (1, 8, 6, 6)), loud, name="y")})
+
+    def warnings(scheme: str, ladder: PipelineOptions | None = None) -> list[str]:
+        source = open_data(graph, list(data))
+        done, _ = quantize_on_data(graph, source, QuantizationConfig(scheme=scheme), threads=1, ladder=ladder)
+        assert done.accuracy is not None
+        return [word for word in done.accuracy.warnings if "--ladder gptq,adaquant" in word]
+
+    (said,) = warnings("int4-weights")
+    assert said.startswith("weights of 4 bits that are rounded to the nearest leave ")
+    # Not of 8 bits, and not to those who learn already.
+    assert not warnings("int8") and not warnings("int4-weights", PipelineOptions(("gptq",)))

@@ -270,7 +270,8 @@ def _said(label: str, total: int | None) -> Iterator[Any]:
             how_far = f" {done} of {total}," if total is not None else ""
             with suppress(OSError, ValueError):
                 seconds = time.perf_counter() - begun
-                print(f"{label}:{how_far} {seconds:.0f} s so far", file=sys.stderr, flush=True)
+                left = f", about {seconds * (total / done - 1):.0f} s to go" if total and done else ""
+                print(f"{label}:{how_far} {seconds:.0f} s so far{left}", file=sys.stderr, flush=True)
             pause = NEXT_WORDS
 
     thread = threading.Thread(target=watch, daemon=True, name="npuc progress")

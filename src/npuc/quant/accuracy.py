@@ -14,7 +14,7 @@ from npuc.calib.calibration import table_from
 from npuc.calib.statistics import Statistics
 from npuc.compare import LOST, OutputFigures, Slice
 from npuc.errors import NpucError
-from npuc.ir import Graph, result_names, value_name
+from npuc.ir import Graph, dtype_of, result_names, value_name
 from npuc.quant.from_target import fitted, has_wide_activations, misfit
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.lower import quantize
@@ -33,6 +33,8 @@ def __getattr__(name: str) -> Any:
     return renamed(__name__, name, {"Accuracy": OutputAccuracy})
 
 
+NEEDS_LEARNING = 10.0
+"""With fewer decibels on average over the slices, weights of few bits have to be learned."""
 _SAMPLES = 8
 _NAMED = 4
 _MOST_FLOAT = 0.3
@@ -86,12 +88,19 @@ def accuracy_of(
     validator: OutputValidator | None,
     statistics: Callable[[], Statistics],
     target: Target | None = None,
+    *,
+    learned: bool = False,
 ) -> OutputAccuracy | None:
-    """The figures of a quantized network with a warning for each slice that is lost; None if there are no figures."""
+    """The figures of a quantized network with a warning for each slice that is lost; None if there are no figures.
+
+    `learned` says that the steps of the ladder were asked for, so that they need not be recommended.
+    """
     if figures is None or validator is None or not figures.has_signal:
         return None
     lost = figures.lost
     unsteady = _unsteady(figures, has_wide_activations(target))
+    if not learned:
+        unsteady = (*_few_bits(figures, scheme_of), *unsteady)
     if not lost:
         return OutputAccuracy(figures, unsteady)
     remedy = _remedy(_Search(graph, quantized, scheme_of, validator, statistics(), target))
@@ -100,6 +109,18 @@ def accuracy_of(
         names = ", ".join(_named(part) for part, _ in lost[_NAMED:])
         shown.append(f"{names} {'is' if len(lost) == _NAMED + 1 else 'are'} below {LOST:.0f} dB, too")
     return OutputAccuracy(figures, (*(f"{text}: {remedy}" for text in shown), *unsteady))
+
+
+def _few_bits(figures: OutputFigures, scheme_of: LayerSchemes) -> tuple[str, ...]:
+    """A warning that weights of few bits have to be learned: rounding each to the nearest is not enough for them."""
+    schemes = [scheme for scheme in scheme_of.by_op.values() if scheme is not None and not scheme.is_float]
+    bits = min((dtype_of(scheme.weight).bits for scheme in schemes), default=8)
+    if bits >= 8 or figures.mean >= NEEDS_LEARNING:
+        return ()
+    return (
+        f"weights of {bits} bits that are rounded to the nearest leave {figures.mean:.1f} dB, too little for most uses: they "
+        "need the learned steps, --ladder gptq,adaquant (with PyTorch, npuc[torch]; minutes on a processor)",
+    )
 
 
 def _unsteady(figures: OutputFigures, wide: bool = True) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ class QuantizationConfig(BaseModel):
     output_method: str | None = None
     """The range method of the network's outputs, such as `sigmoid`; without it their ranges hold all that data showed."""
     widen: bool = True
-    """Whether 16 bits may be used where 8 are not enough; only if no scheme is stated."""
+    """Whether 16 bits may be used where 8 are not enough; if a scheme is stated, only where its outputs are of little use."""
 
     @staticmethod
     def load(path: Path | str) -> QuantizationConfig:

@@ -88,6 +88,8 @@ class Tuned:
     """The figures of the outputs on the kept samples; None without samples, or if no output has a signal."""
     validator: OutputValidator | None = None
     """The validator that measured them."""
+    plain: OutputFigures | None = None
+    """The figures of the plain network on all calibration data, which no result may be behind; None if it was not tried."""
 
     @property
     def sqnr(self) -> float | None:
@@ -164,7 +166,15 @@ def tune(
     best.graph.float_reasons.update({result_names(op)[0]: _JOINED for op in joins})
     best.graph.notes = [*best.graph.notes, *notes]
     figures = best.figures if best.figures.has_signal else None
-    return Tuned(best.graph, best.table, best.scheme_of, bool(best.corrected), figures, tuner.validator)
+    return Tuned(
+        best.graph,
+        best.table,
+        best.scheme_of,
+        bool(best.corrected),
+        figures,
+        tuner.validator,
+        tuner.plain_figures,
+    )
 
 
 class _Tuner:
@@ -185,6 +195,7 @@ class _Tuner:
         self.fit = list(samples[:-count]) or list(samples)
         self._refined: dict[tuple[str, tuple[float, float]], tuple[float, float]] = {}
         self._floors = softmax_floors(graph, samples[:_TRIED], threads)
+        self.plain_figures: OutputFigures | None = None
 
     def race(self, methods: Sequence[str], scheme_of: LayerSchemes, notes: list[str]) -> _Trial:
         """The network of the best method."""
@@ -358,6 +369,7 @@ class _Tuner:
         plain = _Trial(self.validator.figures(quantized), PLAIN, table, quantized, scheme_of)
         best_more, plain_more = self.validator.figures_of([best.graph, plain.graph], others())
         best_all, plain_all = best.figures.plus(best_more), plain.figures.plus(plain_more)
+        self.plain_figures = plain_all
         if is_no_worse(best_all, plain_all):
             return best
         quantized, table = self.plain(best.scheme_of)

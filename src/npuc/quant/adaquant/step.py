@@ -80,7 +80,7 @@ class AdaQuant:
             sqnr=context.validated_sqnr(quantized),
             notes=(*best.notes, note),
         )
-        return max(plain, _corrected(plain, context), key=context.score)
+        return context.best_of([plain, _corrected(plain, context)])
 
 
 def _rescaled(table: CalibrationTable, factors: Mapping[str, float]) -> CalibrationTable:

@@ -50,7 +50,7 @@ class Equalize:
             return candidate
         words = f"equalized {counted(len(groups), 'group')} of layers, absorbed the biases of {count}"
         other = context.requantized(absorbed, _schemes(best, absorbed), (*best.notes, words))
-        return max(candidate, other, key=context.score)
+        return context.best_of([candidate, other])
 
 
 @step("smooth", "migration of outlier channels from activations to the weights that read them", 40)
@@ -72,7 +72,7 @@ class Smooth:
             source = apply_factors(best.source, factors)
             notes = (*best.notes, f"migrated {counted(len(groups), 'group')} of layers with alpha {alpha:g}")
             trials.append(context.requantized(source, _schemes(best, source), notes))
-        return max(trials, key=context.score)
+        return context.best_of(trials)
 
 
 def _schemes(best: Candidate, source: Graph) -> LayerSchemes:

@@ -39,6 +39,8 @@ Sample = Mapping[str, Array]
 _VALIDATION_SHARE = 4
 """One of this many samples is held back for validation."""
 _MAX_VALIDATION_SAMPLES = 64
+_FOLDS = 4
+"""The parts of the validation samples, to cross-validate a choice that they made."""
 _CORRECTED = 32
 """The number of samples that are used to correct biases."""
 
@@ -107,6 +109,10 @@ class QuantizationContext:
     validation_samples: list[Sample] = field(init=False)
     validator: OutputValidator = field(init=False)
     _figures: WeakKeyDictionary[Graph, OutputFigures] = field(init=False, default_factory=WeakKeyDictionary)
+    _rivals: WeakKeyDictionary[Graph, list[OutputFigures]] = field(
+        init=False, default_factory=WeakKeyDictionary
+    )
+    """For a network that was chosen by the validation samples, the figures of all that it was chosen from."""
 
     def __post_init__(self) -> None:
         if len(self.samples) < 2:
@@ -139,6 +145,40 @@ class QuantizationContext:
         """The score that candidates are compared by: halfway between the mean and the worst."""
         return (candidate.sqnr + self.worst(candidate)) / 2
 
+    def best_of(self, candidates: Sequence[Candidate]) -> Candidate:
+        """The candidate with the best score; its gain will be cross-validated, because it was chosen by these samples."""
+        best = max(candidates, key=self.score)
+        self._rivals[best.quantized] = [
+            rival
+            for candidate in candidates
+            for rival in self._rivals.get(candidate.quantized) or [self.figures(candidate.quantized)]
+        ]
+        return best
+
+    def validated_figures(self, quantized: Graph) -> OutputFigures:
+        """The figures that a network can be expected to have on samples by which it was not chosen.
+
+        The best of several candidates looks better on the validation samples than it is: they chose it. So for each part of the
+        samples the candidate is taken that is best on the other parts. Without rivals they are the figures themselves.
+        """
+        rivals = self._rivals.get(quantized, [])
+        count = len(self.validation_samples)
+        if len(rivals) < 2 or count < 2:
+            return self.figures(quantized)
+        squares = self.figures(quantized).squares.copy()
+        for part in range(min(_FOLDS, count)):
+            inside = [i for i in range(count) if i % _FOLDS == part]
+            outside = [i for i in range(count) if i % _FOLDS != part]
+            chosen = max(rivals, key=lambda figures: figures.of_samples(outside).score)
+            squares[inside] = chosen.squares[inside]
+        return OutputFigures(self.figures(quantized).slices, squares)
+
+    def gain(self, candidate: Candidate, baseline: Candidate) -> float:
+        """The gain of a candidate over a baseline in decibels, cross-validated if it was chosen among several."""
+        if candidate.quantized not in self._rivals:
+            return candidate.sqnr - baseline.sqnr
+        return self.validated_figures(candidate.quantized).mean - baseline.sqnr
+
     def standard_error(self, candidate: Graph, baseline: Graph) -> float:
         """The standard error of a candidate's gain over a baseline, in decibels: how much it depends on the choice of samples.
 
@@ -146,11 +186,12 @@ class QuantizationContext:
         """
         if len(self.validation_samples) < 2:
             return 0.0
-        gains = self._without_each(candidate) - self._without_each(baseline)
+        gains = self._without_each(self.validated_figures(candidate)) - self._without_each(
+            self.figures(baseline)
+        )
         return float(np.sqrt((len(gains) - 1) * np.var(gains)))
 
-    def _without_each(self, quantized: Graph) -> Array:
-        figures = self.figures(quantized)
+    def _without_each(self, figures: OutputFigures) -> Array:
         count = len(figures.squares)
         return np.array(
             [figures.of_samples([i for i in range(count) if i != out]).mean for out in range(count)]
@@ -197,7 +238,7 @@ class QuantizationContext:
         fixed.notes = list(quantized.notes)
         if not correct_biases(source, fixed, self.fit[:_CORRECTED], self.threads, scheme_of):
             return plain
-        return max(plain, replace(plain, quantized=fixed, sqnr=self.validated_sqnr(fixed)), key=self.score)
+        return self.best_of([plain, replace(plain, quantized=fixed, sqnr=self.validated_sqnr(fixed))])
 
     @property
     def judges(self) -> list[Sample]:

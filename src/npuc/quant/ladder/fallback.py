@@ -1,23 +1,32 @@
 """The fallback: the quick steps of the ladder, run by default if per-tensor scales degrade a network too much.
 
 With per-channel scales, ranges and biases are nearly always enough. With per-tensor scales, channels of small magnitude get
-few steps beside large ones, and a network can become useless; equalizing the channels takes seconds. A network that is
-inaccurate for another reason is left to `npuc analyze` and the ladder.
+few steps beside large ones, and a network can become useless; equalizing the channels takes seconds. Where that is not enough,
+the few layers that hurt most get 16 bits. A network that is inaccurate for another reason is left to `npuc analyze` and the
+ladder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from npuc.ir import Graph
 from npuc.quant.ladder.context import Candidate, QuantizationContext, Sample
 from npuc.quant.ladder.sequence import run_steps
+from npuc.quant.ladder.wide_layers import USELESS, with_wide_layers
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.layers import integer_layers
 from npuc.quant.tuning import GOOD, Tuned
 from npuc.transform.eliminate_dead_code import drop_unused_weights
 
-STEPS = ("equalize", "smooth", "ranges")
+if TYPE_CHECKING:
+    from npuc.quant.mixed_precision.cost_model import CostModel
+    from npuc.target import Target
+
+STEPS = ("equalize", "smooth")
+LAST_STEPS = ("ranges",)
+"""Ranges are chosen after types: with 16 bits they need not be narrow."""
 _LEAST_SAMPLES = 8
 """Fewer samples are not enough to tell which network is better."""
 
@@ -38,11 +47,22 @@ def fallback(
     scheme_of: LayerSchemes,
     methods: Sequence[str],
     threads: int = 1,
+    *,
+    target: Target | None = None,
+    cost_model: CostModel | None = None,
 ) -> Candidate | None:
-    """The network after the quick steps, with notes on what was done; None if they do not improve it."""
-    context = QuantizationContext(graph, samples, scheme_of, methods, threads)
+    """The network after the quick steps, with notes on what was done; None if they do not improve it.
+
+    With a cost model, layers may get 16 bits if the network is of little use otherwise.
+    """
+    context = QuantizationContext(
+        graph, samples, scheme_of, methods, threads, target=target, cost_model=cost_model
+    )
     start = Candidate(graph, tuned.graph, tuned.table, tuned.scheme_of, context.validated_sqnr(tuned.graph))
     best = run_steps(context, STEPS, start=start)
+    if best.sqnr < USELESS:
+        best = with_wide_layers(best, context) or best
+    best = run_steps(context, LAST_STEPS, start=best)
     if best is start:
         return None
     drop_unused_weights(best.quantized)

@@ -1,8 +1,8 @@
 """Steps run in sequence, each kept only if it improves the network.
 
-The gain is that of the mean over the slices of the outputs. It has to be larger than its standard error over the validation
-samples, so that one or two of them do not decide; and the worst slice of the worst validation sample may not lose more than
-a decibel.
+The gain is that of the mean over the slices of the outputs, cross-validated where the samples chose among several networks.
+It has to be larger than its standard error over the validation samples, so that one or two of them do not decide; and the
+worst slice of the worst validation sample may not lose more than a decibel.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class StepResult:
     """The standard error of the gain over the validation samples, in decibels."""
     worst: tuple[float, float] | None = None
     """The worst slice of the worst validation sample before and after."""
+    gain: float | None = None
+    """The gain in decibels, cross-validated if the network is the best of several; None: that of the figures."""
 
     @property
     def loses_worst_slice(self) -> bool:
@@ -83,6 +85,8 @@ class StepResult:
             return f"{self.name}: {f'left out: {self.reason}' if self.reason else 'nothing to do'}"
         chance = f"may be chance (± {self.standard_error:.2f}), left out"
         gained = self.after - self.before >= WORTH
+        if gained and self.gain is not None and self.gain < WORTH:
+            chance = f"but {self.gain:+.2f} dB cross-validated, left out"
         if gained and self.loses_worst_slice and self.worst is not None:
             chance = f"but the worst slice {self.worst[0]:.2f} to {self.worst[1]:.2f} dB, left out"
         verdict = "kept" if self.kept else chance if gained else "no gain, left out"
@@ -119,22 +123,20 @@ def attempt(
 ) -> tuple[StepResult, Candidate | None]:
     """The result of one step, and its network if it is significantly better."""
     begun = time.perf_counter()
-    reason, standard_error, kept = "", 0.0, False
+    reason, gain, standard_error, kept = "", 0.0, 0.0, False
     try:
         proposed = entry.make().propose(best, context)
     except (MissingExtraError, EngineError) as error:
         proposed, reason = None, error.paragraph()
     if proposed is not None:
-        gain, standard_error = (
-            proposed.sqnr - best.sqnr,
-            context.standard_error(proposed.quantized, best.quantized),
-        )
+        gain = context.gain(proposed, best)
+        standard_error = context.standard_error(proposed.quantized, best.quantized)
         kept = (
             gain >= WORTH and gain >= standard_error and context.worst(proposed) >= context.worst(best) - LOSS
         )
     after = None if proposed is None else proposed.sqnr
     worst = None if proposed is None else (context.worst(best), context.worst(proposed))
     step_result = StepResult(
-        entry.name, best.sqnr, after, kept, time.perf_counter() - begun, reason, standard_error, worst
+        entry.name, best.sqnr, after, kept, time.perf_counter() - begun, reason, standard_error, worst, gain
     )
     return step_result, proposed if kept else None

@@ -71,16 +71,27 @@ class Pick:
 class Mixer:
     """Chooses types for one network."""
 
-    def __init__(self, best: Candidate, context: QuantizationContext, cost_model: CostModel) -> None:
+    def __init__(
+        self,
+        best: Candidate,
+        context: QuantizationContext,
+        cost_model: CostModel,
+        *,
+        variants: Sequence[Variant] | None = None,
+        probed: int = _PROBED,
+    ) -> None:
+        """`variants` limits the types that layers may get, `probed` the samples on which noise is measured."""
         self.best, self.context, self.cost_model = best, context, cost_model
+        self._probed = probed
         self._schemes = best.scheme_of
         self._types = tensor_types(best.quantized)
         self._rerounding = Rerounding(best, context)
         self.units = find_units(best.source, self._types)
-        floats = [variant for variant in MACHINE_FLOATS if self._compiles(variant)]
-        self._floats = floats or [FLOAT]
-        variants = [variant for variant in (*VARIANTS, *self._floats) if self._is_used(variant)]
-        self._layer_cost = {variant: cost_model.layers(self._lowered(variant)) for variant in variants}
+        self._floats: list[Variant] = []
+        if variants is None:
+            self._floats = [variant for variant in MACHINE_FLOATS if self._compiles(variant)] or [FLOAT]
+        tried = [v for v in (*(variants or VARIANTS), *self._floats) if self._is_used(v)]
+        self._layer_cost = {variant: cost_model.layers(self._lowered(variant)) for variant in tried}
         own = self._layer_cost[OWN]
         self._exposed = exposed(own)
         self.base_cost = sum(map(self._cycles, own.values()))
@@ -122,11 +133,12 @@ class Mixer:
     @cached_property
     def frontier(self) -> Frontier:
         """The Pareto-optimal choices; costs are additional cycles, noises are error over signal."""
-        probe = Probe.of(self.best.source, _spread(self.context.fit, _PROBED), self.context.threads)
+        probe = Probe.of(self.best.source, _spread(self.context.fit, self._probed), self.context.threads)
         noise = probe.tensors(self.units, self._types)
         bf16 = dtype_of("bf16")
         short = [0.0] * len(self.units)
-        if self._floats != [FLOAT]:
+        has_floats = any(variant.is_machine_float for variant in self._floats)
+        if has_floats:
             short = probe.tensors(self.units, dict.fromkeys(self._types, bf16))
         layers = {
             layer.name: layer
@@ -142,7 +154,7 @@ class Mixer:
                 if (layer := layers.get(key(op))) is None:
                     continue
                 weights[key(op)] = self._weight_noise(op, layer, probe)
-                if self._floats != [FLOAT]:
+                if has_floats:
                     in_bf16 += probe.weights(op, layer.weight.astype(bf16.numpy))
             units.append([*self._options(unit, tensors, weights), *self._float_options(unit, in_bf16)])
         return frontier(units)
@@ -256,7 +268,7 @@ class Mixer:
         chosen = [pick for pick in picks if not pick.is_own]
         if not chosen:
             return self.best
-        scheme_of = self._scheme_of(chosen)
+        scheme_of = self.schemes(chosen)
         entries = dict(self.best.table.entries)
         for pick in chosen:
             if pick.activation == "i16":
@@ -287,7 +299,7 @@ class Mixer:
             )
             for quantized, note in forms
         ]
-        return max(tried, key=self.context.score)
+        return self.context.best_of(tried)
 
     def _corrected(self, quantized: Graph, scheme_of: LayerSchemes) -> Graph:
         fixed = quantized.copy()
@@ -314,7 +326,8 @@ class Mixer:
     def _scheme_before(self, layer: IntegerLayer) -> Scheme:
         return self._schemes(layer.float_op) or Scheme()
 
-    def _scheme_of(self, chosen: Sequence[Pick]) -> LayerSchemes:
+    def schemes(self, chosen: Sequence[Pick]) -> LayerSchemes:
+        """The schemes of the layers with a choice."""
         wide = {op for pick in chosen if pick.activation == "i16" for op in pick.unit.ops}
         floats = {
             op: variant

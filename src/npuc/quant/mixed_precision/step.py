@@ -34,4 +34,4 @@ class MixedPrecision:
             cycles = context.cost_model.network(candidate.quantized)
             if cycles is not None and cycles <= (1 + ALLOWED) * now:
                 candidates.append(candidate)
-        return max(candidates, key=context.score, default=None)
+        return context.best_of(candidates) if candidates else None

@@ -55,4 +55,4 @@ class LearnRounding:
         fixed = quantized.copy()
         correct_biases(best.source, fixed, context.fit[:_CORRECTED], context.threads, best.scheme_of)
         other = replace(plain, quantized=fixed, sqnr=context.validated_sqnr(fixed))
-        return max(plain, other, key=context.score)
+        return context.best_of([plain, other])

@@ -1,0 +1,66 @@
+"""16 bits for few layers, where a scheme leaves a network of little use and channels cannot be equalized."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npuc import lang
+from npuc.arrays import Array
+from npuc.calib.sources import open_data
+from npuc.flow import quantize_on_data
+from npuc.ir import Graph
+from npuc.quant.config import QuantizationConfig
+from npuc.quant.ladder import QuantizationContext
+from npuc.quant.ladder.wide_layers import MOST_LAYERS
+from npuc.quant.scheme import SCHEMES
+
+RNG = np.random.default_rng(5)
+SIZES = 2.0 ** -(np.arange(16) / 2)
+"""The magnitudes of the channels between the first two layers, all of which matter."""
+
+
+def weights(*shape: int) -> Array:
+    return (RNG.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+
+def network() -> Graph:
+    """A silu, through which no factor can be moved, between layers whose channels differ; then many layers without trouble."""
+    x = lang.input("x", (1, 4, 8, 8))
+    first = (0.05 * weights(16, 4, 3, 3) * SIZES[:, None, None, None]).astype(np.float32)
+    second = (weights(8, 16, 1, 1) / SIZES[None, :, None, None]).astype(np.float32)
+    hidden = lang.silu(lang.conv(x, first, pads=1, name="first"))
+    y = lang.conv(hidden, second, name="second")
+    for index in range(17):
+        y = lang.conv(y, 2 * weights(8, 8, 1, 1), relu=True, name=f"layer{index}")
+    return lang.build({"y": lang.conv(y, weights(3, 8, 1, 1), name="last")})
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return network()
+
+
+def samples(count: int, seed: int = 1) -> list[Array]:
+    return list(np.random.default_rng(seed).standard_normal((count, 1, 4, 8, 8)).astype(np.float32))
+
+
+def default(graph: Graph, *, widen: bool = True) -> tuple[float, list[str], float]:
+    """The decibels of the default on other samples, its notes, and the share of layers with 16 bits."""
+    source = open_data(graph, samples(16))
+    done, _ = quantize_on_data(graph, source, QuantizationConfig(scheme="pow2"), threads=1, widen=widen)
+    others = [{"x": sample} for sample in samples(32, 2)]
+    context = QuantizationContext(graph, others, lambda op: SCHEMES["pow2"])
+    schemes = [scheme for scheme in done.scheme_of.by_op.values() if scheme is not None]
+    share = sum(scheme.has_wide_activations for scheme in schemes) / len(schemes)
+    return context.validated_sqnr(done.graph), done.graph.notes, share
+
+
+def test_a_network_of_little_use_gets_16_bits_where_they_help_and_says_what_they_cost(graph: Graph) -> None:
+    helped, words, share = default(graph)
+    alone, silent, none = default(graph, widen=False)
+    assert alone < 10 and helped > alone + 6, (alone, helped)
+    assert 0 < share <= MOST_LAYERS and none == 0
+    said = [word for word in words if "would be of little use" in word]
+    assert said and "first" in said[0] and "more cycles on edge-4t" in said[0], words
+    assert not any("16 bits" in word for word in silent)
