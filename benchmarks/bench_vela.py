@@ -3,13 +3,16 @@
 Both tools compile the same file for the same machine: Vela for ethos-u65-256 with 384 KiB of dedicated SRAM, npuc for the
 preset `ethos-u65-256-like`, which states that machine. `SRAM` is the on-chip memory that the program needs, up to the highest
 byte that it touches: Vela's own figure of its arena, and the highest allocation of npuc. `KB` is what goes over the DRAM port,
-`s` the CPU time from the file to the program in a process that has the tool loaded, the least of three runs. npuc takes as
+`s` the CPU time from the file to the program in a process that has the tool loaded, the least of three runs. `command` are the
+wall times of the two commands, start-up included, the least of three runs that take turns; npuc searches anew. npuc takes as
 much memory as its speed needs, Vela as much as its tensors do; the last columns are npuc with `--local-memory` at Vela's
 figure: its memory, bytes and cycles then. `plain` is Vela's bytes with its weights as large as they are in the file. Weights are
 compressed by both, each with its own codec: Vela's is the one that the hardware decodes, npuc's is a stand-in. Cycles
 of the two tools come from different models of the machine and are not compared.
 
-    python benchmarks/bench_vela.py [--models kws_int8,...]
+    python benchmarks/bench_vela.py [--models kws_int8,...] [--commands]
+
+`--commands` measures the commands only.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import argparse
 import contextlib
 import csv
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -109,6 +113,44 @@ def vela(path: Path) -> Outcome | None:
     return Outcome(memory, total, seconds, cycles, total + max(0, original - weights))
 
 
+def commands(path: Path) -> tuple[float, float]:
+    """Wall seconds of the commands of Vela and of npuc, start-up included."""
+    tools = Path(sys.executable).parent
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = [tools / "vela", path, *_OPTIONS, "--output-dir", folder]
+        ours = [
+            tools / "npuc",
+            "compile",
+            path,
+            "--target",
+            PRESET,
+            "--no-cache",
+            "-q",
+            "-o",
+            f"{folder}/model.npu",
+        ]
+        uncached = {**os.environ, "NPUC_CACHE": "off"}
+        seconds: list[list[float]] = [[], []]
+        for _ in range(_TIMES):
+            for times, command in zip(seconds, (theirs, ours), strict=True):
+                began = time.perf_counter()
+                subprocess.run(list(map(str, command)), check=True, capture_output=True, env=uncached)
+                times.append(time.perf_counter() - began)
+    return min(seconds[0]), min(seconds[1])
+
+
+def compare_commands(names: list[str]) -> None:
+    """Print the wall times of the commands."""
+    print(f"{'command':28s} {'Vela s':>8s} {'npuc s':>8s} {'ratio':>6s}")
+    sums = [0.0, 0.0]
+    for name in names:
+        theirs, ours = commands(FOLDER / f"{name}.tflite")
+        sums[0] += theirs
+        sums[1] += ours
+        print(f"{name:28s} {theirs:8.2f} {ours:8.2f} {ours / theirs:6.2f}", flush=True)
+    print(f"{'all':28s} {sums[0]:8.2f} {sums[1]:8.2f} {sums[1] / sums[0]:6.2f}")
+
+
 def integer(path: Path) -> Graph:
     """The network of a file, with the integers that it states."""
     return quantize_network(import_model(path)).graph
@@ -161,7 +203,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--commands", action="store_true", help="only the wall times of the commands")
     options = parser.parse_args()
+    if options.commands:
+        compare_commands(options.models.split(","))
+        return
     sums = [0.0, 0.0]
     vela(FOLDER / "hello_world_int8.tflite")  # so that both tools are loaded
     npuc(FOLDER / "hello_world_int8.tflite", load_target(PRESET))
@@ -173,6 +219,7 @@ def main() -> None:
         guarded(f"{name:28s}", lambda n=name: compared(FOLDER / f"{n}.tflite", sums))
     if sums[0]:
         print(f"compile time of all: Vela {sums[0]:.2f} s, npuc {sums[1]:.2f} s, {sums[1] / sums[0]:.2f} x")
+    compare_commands(options.models.split(","))
 
 
 if __name__ == "__main__":

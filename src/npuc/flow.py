@@ -375,15 +375,10 @@ def quantize_network(
     """
     from npuc.errors import QuantizationError
     from npuc.quant import quantize
-    from npuc.quant.activation_forms import with_activation_forms
-    from npuc.quant.adaquant.lowering import lower_learned
     from npuc.quant.config import QuantizationConfig
     from npuc.quant.from_target import scheme_for
-    from npuc.quant.overflow import within_f16
     from npuc.quant.own_arithmetic import own_arithmetic
     from npuc.quant.prequantized import Prequantized
-    from npuc.quant.rewritten import rewrite_for
-    from npuc.quant.stated_scales import stated_layers
     from npuc.quant.target_encoding import TargetEncoding
 
     if config is not None and (config.per_channel_outputs or config.output_method):
@@ -402,6 +397,8 @@ def quantize_network(
         network = Prequantized(graph)
         words = ""
         if config is None or "scheme" not in config.model_fields_set:
+            from npuc.quant.rewritten import rewrite_for
+
             own = own_arithmetic(network.follows_tflite, target, network.stated)
             base = own.scheme
             if target is not None and scheme_for(target).needs_ranges:
@@ -419,6 +416,11 @@ def quantize_network(
             integers.notes = [*integers.notes, *rewritten.notes]
         outcome = _outcome(network.graph, integers, scheme_of, target, types)
         return Quantized(integers, network.graph, scheme_of, outcome, own_arithmetic=words)
+    from npuc.quant.activation_forms import with_activation_forms
+    from npuc.quant.adaquant.lowering import lower_learned
+    from npuc.quant.overflow import within_f16
+    from npuc.quant.stated_scales import stated_layers
+
     graph, forms = with_activation_forms(graph, config, target)
     scheme_of, notes = within_f16(graph, schemes_of(graph, config, target), ranges, target)
     if weight_scales:

@@ -136,10 +136,10 @@ class LadderOptions:
             parse_metric(self.metric)
 
     def _steps(self) -> tuple[str, ...] | None:
-        from npuc.quant.ladder.run import PipelineOptions
-
         if self.ladder is None or self.ladder == "default":
             return None
+        from npuc.quant.ladder.run import PipelineOptions
+
         return PipelineOptions.names(self.ladder)
 
     def pipeline_options(

@@ -315,7 +315,6 @@ def quantized(
     printer: Printer, model: Path, graph: Graph, request: QuantizationRequest, target: Target | None
 ) -> QuantizationRun:
     """Quantize a network as the options say."""
-    from npuc.engine.compute_device import computing_on
     from npuc.flow import needs_ranges, quantize_network
     from npuc.ir.target_rewrites import rewritten_for
     from npuc.quant.prequantized import is_quantized
@@ -349,6 +348,8 @@ def quantized(
     elif request.typical or request.random:
         source = _source(printer, graph, request)
         # Short floats have no ranges to choose: data tell which layers leave those of f16.
+        from npuc.engine.compute_device import computing_on
+
         work = _tuned if ranged and request.tune and not request.random else _plain
         with computing_on(request.ladder_options.torch_device or "cpu"):
             done, table = work(printer, graph, source, config, target, request)

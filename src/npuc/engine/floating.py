@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 
 from npuc.arrays import Array
 from npuc.engine.inputs import (
@@ -43,6 +42,8 @@ def session_options(
     `integer_kernels` lets ONNX Runtime compute dequantize, op, quantize in integers, as it does by default: the way to
     the same bits as a file that spells its layers QLinearConv. Without `spin`, threads sleep between runs.
     """
+    import onnxruntime as ort
+
     options = ort.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY + 1
     options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
@@ -63,6 +64,8 @@ def _session(exported: ExportedModel, options: Any) -> tuple[Any, list[Any]]:
     if custom_nodes(exported.proto):
         embed(exported.proto, exported.external)
         return StretchedSession(exported.proto, options), []
+    import onnxruntime as ort
+
     weights = attach_weights(exported, options)
     model = exported.proto.SerializeToString()
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]), weights

@@ -10,7 +10,6 @@ import ctypes
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 
 from npuc.arrays import Array, ceil_div
 from npuc.ir import DType
@@ -25,6 +24,8 @@ def is_native(dtype: DType) -> bool:
 
 def to_ort(array: Array, dtype: DType) -> Any:
     """An `OrtValue` with the elements of an array; it shares the memory of a native type, so keep the array alive."""
+    import onnxruntime as ort
+
     array = np.ascontiguousarray(array).reshape(array.shape)
     if not array.flags.aligned:
         array = array.copy()

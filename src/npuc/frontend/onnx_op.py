@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onnx import helper
-
 from npuc.ir import Value, top
-from npuc.ir.onnx_attributes import encode_attribute
 
 
 def onnx_op(
@@ -28,6 +25,10 @@ def onnx_op(
     `captures` are the outer values that graphs among the attributes use, by the names they have there. `order` tells
     which of ONNX's outputs each result is, where they are not in order.
     """
+    from onnx import helper
+
+    from npuc.ir.onnx_attributes import encode_attribute
+
     given, captured = attributes or {}, captures or {}
     properties = {
         "op_type": op_type,

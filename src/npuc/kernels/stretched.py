@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import ModelProto, NodeProto, helper
 
 from npuc.arithmetic.dtypes import dtype_of
@@ -105,6 +104,8 @@ class StretchedSession:
             part = helper.make_model(graph, opset_imports=self._model.opset_import)
             part.ir_version = self._model.ir_version
             part.functions.extend(self._model.functions)
+            import onnxruntime as ort
+
             session = ort.InferenceSession(
                 part.SerializeToString(), self._options, providers=["CPUExecutionProvider"]
             )

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import helper, numpy_helper
 
 from npuc.activity import activity
 from npuc.arrays import Array
@@ -80,6 +79,9 @@ def claimant(op: TensorOp, graph: Graph, target: Target) -> str | None:
 
 def accelerated(name: str, small: Graph) -> bytes:
     """A subgraph of an accelerator as the model of a CPU subgraph."""
+    # Hardly any machine has one, and onnx takes long to load.
+    from onnx import helper, numpy_helper
+
     try:
         with activity(f"the accelerator '{name}' compiles its subgraph"):
             program = bytes(ACCELERATORS[name].compile(small))

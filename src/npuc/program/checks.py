@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -70,9 +71,10 @@ class Rule:
     limit: int = 0
 
 
-def rules() -> list[Rule]:
+@cache
+def rules() -> tuple[Rule, ...]:
     """All conditions on single fields, by opcode."""
-    conditions = []
+    conditions: list[Rule] = []
     for instruction in INSTRUCTIONS:
         places: Mapping[str, Any] = instruction.dtype.fields or {}
         for field in instruction.fields:
@@ -83,7 +85,7 @@ def rules() -> list[Rule]:
                 conditions.append(Rule(instruction.opcode, "choice", field.name, place, CHOICES[field.name]))
             elif field.name == "bytes" and field.type == "u1":
                 conditions.append(Rule(instruction.opcode, "width", field.name, place))
-    return conditions
+    return tuple(conditions)
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class _Rules:
         )
 
 
-_RULES = {instruction.opcode: _Rules.of(instruction.opcode) for instruction in INSTRUCTIONS}
+_rules_of = cache(_Rules.of)
 _DTYPES = {instruction.opcode: instruction.dtype for instruction in INSTRUCTIONS}
 
 
@@ -157,7 +159,7 @@ def check_stream(stream: Array, around: Surroundings) -> tuple[int, ...]:
         if not len(chosen):
             continue
         part = stream[chosen]
-        _check_fields(part, _RULES[instruction.opcode], around.local_bytes, chosen)
+        _check_fields(part, _rules_of(instruction.opcode), around.local_bytes, chosen)
         if instruction.name in ("load", "store"):
             records = part.view(_DTYPES[instruction.opcode])[:, 0]
             _check_transfers(records, instruction.name == "store", around, chosen)

@@ -98,7 +98,7 @@ class Instruction:
             for field in (part.fields if isinstance(part, FieldGroup) else (part,))
         )
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype[Any]:
         """The record type."""
         names, formats, offsets, at = [], [], [], 0

@@ -318,7 +318,7 @@ class _Lowering(LoweringContext):
             return self.encoding.weights(stored, axis, scheme, self.constant(bias), scale, least)
         if stored.scale.size > 1 and stored.axis != axis:
             raise NoIntegerForm(f"its weights have scales along axis {stored.axis}, not {axis}")
-        zeros = np.unique(stored.zero_point)
+        zeros = sorted({int(zero) for zero in stored.zero_point.flat})
         if len(zeros) > 1:
             raise NoIntegerForm("its weights have zero points that differ between channels")
         if stored.integers.dtype.name not in ("int8", "uint8", "int16", "int4"):

@@ -12,9 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.calib.random_inputs import random_inputs
-from npuc.engine import IntegerEngine
-from npuc.engine.integer import prepare
 from npuc.ir import Graph, Value, dtype_of, is_static, shape_of, top, value_name
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, quant_of
@@ -121,6 +118,9 @@ def _random_samples(network: Prequantized) -> list[dict[str, Array]]:
     ports = network.original.inputs
     if not all(is_static(port.value) for port in ports):
         return samples
+    # Engines and images are loaded where a network has to be rewritten at all.
+    from npuc.calib.random_inputs import random_inputs
+
     for seed in range(_INPUTS):
         sample = random_inputs(network.original, seed)
         random = np.random.default_rng(seed)
@@ -141,6 +141,8 @@ def differences(
     reference: Graph, rewritten: Graph, samples: Iterable[Mapping[str, Array]], threads: int = 1
 ) -> LayerDifferences:
     """Compare two integer forms of a network layer by layer, on the tensors of the first."""
+    from npuc.engine.integer import IntegerEngine, prepare
+
     stated = {
         value_name(value): kind for value in _values(reference) if (kind := quant_of(value)) is not None
     }

@@ -12,7 +12,7 @@ from npuc.arithmetic.dtypes import MACHINE_TYPES, dtype_of
 class Part(BaseModel):
     """A part of a target."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 _TYPES = [dtype_of(name) for name in MACHINE_TYPES]

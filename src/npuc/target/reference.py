@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 import typing
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, Literal
 
 from pydantic import BaseModel, BeforeValidator
@@ -63,17 +67,37 @@ def _group(model: type[BaseModel], path: str) -> Iterator[str]:
     yield f"{words}\n"
     yield "| field | value | meaning |\n|---|---|---|"
     inner: list[tuple[type[BaseModel], str]] = []
+    meanings = _docstrings(model)
     for name, info in model.model_fields.items():
         value = _value(info.annotation, info)
         nested = _model(info.annotation)
         if nested is not None:
             inner.append((nested, _inner_path(path, name, info.annotation)))
-        meaning = " ".join((info.description or "").split())
+        meaning = " ".join(meanings.get(name, "").split())
         default = _default(info)
         yield f"| `{name}` | {value}{default} | {meaning} |".replace("  ", " ")
     yield ""
     for submodel, where in inner:
         yield from _group(submodel, where)
+
+
+def _docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """The texts below the fields of a model, from its source. (pydantic could collect them, whenever a target is loaded.)"""
+    texts: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if not issubclass(base, BaseModel) or base is BaseModel:
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, below in pairwise(body.body):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+            ):
+                texts[field.target.id] = str(below.value.value)
+    return texts
 
 
 def _default(info: FieldInfo) -> str:

@@ -19,7 +19,6 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from npuc.arrays import Array
-from npuc.engine import FloatEngine
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import shape_of, tensor_type
 from npuc.ir.graph import Graph
@@ -50,6 +49,8 @@ def resized_axes(op: Resize) -> list[int]:
 
 def interpolation(op: Resize, axis: int) -> Array:
     """The matrix of a resize along one axis: its size x the new size."""
+    from npuc.engine import FloatEngine
+
     size = shape_of(op.x)[axis]
     graph = Graph.empty([("x", tensor_type((size, size), "f32"))])
     properties = op.native_properties() | {"sizes": (size, op.sizes[axis])}

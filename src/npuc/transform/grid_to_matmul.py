@@ -15,7 +15,6 @@ from typing import ClassVar
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.engine import FloatEngine
 from npuc.ir.dtypes import shape_of, tensor_type
 from npuc.ir.graph import Graph
 from npuc.ir.names import result_names
@@ -34,6 +33,8 @@ def is_product(op: GridSample, graph: Graph) -> bool:
 
 def weights_of(op: GridSample, grid: Array) -> Array:
     """The matrix of samples: pixels x points."""
+    from npuc.engine import FloatEngine
+
     spatial = shape_of(op.x)[2:]
     pixels = prod(spatial)
     graph = Graph.empty([("x", tensor_type((1, pixels, *spatial), "f32"))])

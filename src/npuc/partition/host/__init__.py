@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from npuc.export.onnx.emitter import Emitter
 from npuc.ir import Graph, dtype_of, npu
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import quant_of
 from npuc.registries import Registry
 
-Rule = Callable[[Any, Emitter], None]
+if TYPE_CHECKING:
+    from npuc.export.onnx.emitter import Emitter
+
+# onnx is loaded with the first rule, where something is left to the CPU.
+Rule = Callable[[Any, "Emitter"], None]
 Objection = Callable[[Any, Graph], str | None]
 
 

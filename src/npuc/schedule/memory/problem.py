@@ -215,7 +215,7 @@ def sections_of(start: Any, end: Any) -> tuple[Any, Any, int]:
     >>> sections_of(np.array([0, 1, 5]), np.array([3, 9, 9]))
     (array([0, 0, 1], dtype=int32), array([1, 2, 2], dtype=int32), 2)
     """
-    times = np.unique(np.concatenate([start, end]))
+    times = np.array(sorted({*start.tolist(), *end.tolist()}), np.int64)  # np.unique loads masked arrays
     begins, ends = np.searchsorted(times, start), np.searchsorted(times, end)
     has_begin, has_end = np.zeros(len(times), bool), np.zeros(len(times), bool)
     has_begin[begins], has_end[ends] = True, True
