@@ -6,6 +6,9 @@
     images      one image through several models: what they are given, classes and boxes
     timing      the time of a compiled model, as `npuc profile` tells it
     instructions of a program one by one: lines, cycles, waits, operands
+    ranges      calibration ranges over histograms, edited as tables
+    schedules   groups and tiles, edited as schedule files
+    frontier    programs as points: decibels over cycles
     jobs        `npuc` commands that the page starts: progress, cancel, what they wrote
     guard       who may ask: a token that becomes a cookie, checked Host and Origin, a content security policy
     server      the addresses, and what answers at each

@@ -12,15 +12,17 @@ from typing import Any
 
 from npuc.errors import UsageError
 from npuc.studio.project import Project
+from npuc.studio.ranges import STATISTICS_SUFFIX
 from npuc.target import available
 
 _LEVELS = ("0", "1", "2", "3")
 _LADDERS = ("default", "all")
+_METHODS = ("mse", "max", "percentile", "kl", "aciq")
 
 
 def command_of(project: Project, request: Mapping[str, Any]) -> tuple[str, list[str], list[str]]:
     """A title, the arguments behind `npuc`, and the names of the files that the command writes."""
-    actions = {"quantize": _quantize, "compile": _compile}
+    actions = {"quantize": _quantize, "compile": _compile, "calibrate": _calibrate}
     action = request.get("action")
     if action not in actions:
         raise UsageError(f"there is no action {str(action)[:40]!r}", fix=f"There are: {', '.join(actions)}")
@@ -31,27 +33,39 @@ def _quantize(project: Project, request: Mapping[str, Any]) -> tuple[str, list[s
     model = _model(project, request)
     # What the command writes beside its output goes through the same check: a link there may lead out.
     output = _output(project, request, ".mlir", beside=(".safetensors", ".quant.yaml"))
-    arguments = ["quantize", model, "-o", output, *_data(project, request), *_target(request)]
+    arguments = ["quantize", model, "-o", output, *_ranges(project, request), *_target(request)]
     if request.get("config"):
         arguments += ["--config", _file(project, request, "config")]
     if request.get("ladder"):
         arguments += ["--ladder", _choice(request, "ladder", _LADDERS)]
-    return f"quantize {model}", arguments, [output]
+    return f"quantize {request['output']}", arguments, [output]
 
 
 def _compile(project: Project, request: Mapping[str, Any]) -> tuple[str, list[str], list[str]]:
-    model, output = _model(project, request), _output(project, request, ".npu")
+    model = _model(project, request)
+    output = _output(project, request, ".npu", beside=(".schedule.yaml",))
     arguments = ["compile", model, "-o", output, *_target(request, needed=True)]
-    arguments += _data(project, request, needed=False)
+    arguments += _ranges(project, request, needed=False)
     if request.get("config"):
         arguments += ["--config", _file(project, request, "config")]
     if request.get("schedule"):
         arguments += ["--schedule", _file(project, request, "schedule")]
+    arguments += ["--save-schedule", f"{output.removesuffix('.npu')}.schedule.yaml"]
     if request.get("level") not in (None, ""):
         arguments += ["-O", _choice(request, "level", _LEVELS)]
     for layer, device in _devices(request):
         arguments += ["--device", f"{layer}={device}"]
-    return f"compile {model}", arguments, [output]
+    return f"compile {request['output']}", arguments, [output]
+
+
+def _calibrate(project: Project, request: Mapping[str, Any]) -> tuple[str, list[str], list[str]]:
+    model = _model(project, request)
+    output = _output(project, request, ".cali", beside=(STATISTICS_SUFFIX,))
+    statistics = output.removesuffix(".cali") + STATISTICS_SUFFIX
+    arguments = ["calibrate", model, *_data(project, request), "-o", output, "--save-stats", statistics]
+    if request.get("method"):
+        arguments += ["--method", _choice(request, "method", _METHODS)]
+    return f"calibrate {request['model']}", arguments, [output]
 
 
 def _text(request: Mapping[str, Any], key: str) -> str:
@@ -93,6 +107,15 @@ def _data(project: Project, request: Mapping[str, Any], *, needed: bool = True) 
             )
         return ["--data", f"./{name}"]
     return ["--random"] if needed or request.get("random") is True else []
+
+
+def _ranges(project: Project, request: Mapping[str, Any], *, needed: bool = True) -> list[str]:
+    """Where ranges come from: a calibration table, or data."""
+    if request.get("table"):
+        name = _text(request, "table")
+        project.table(name)
+        return ["--table", f"./{name}"]
+    return _data(project, request, needed=needed)
 
 
 def _target(request: Mapping[str, Any], *, needed: bool = False) -> list[str]:

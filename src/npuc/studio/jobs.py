@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +22,12 @@ from typing import Any, Literal
 
 from npuc.errors import FileMissingError, UsageError
 
-State = Literal["running", "done", "failed", "cancelled"]
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
 MOST_RUNNING = 2
+MOST_WAITING = 64
+_FIGURES = ("cycles", "milliseconds")
+"""Of the result of a command, what the page shows beside it."""
+_UNDONE = ("waiting", "running")
 _KEPT_LINES = 200
 _KEPT_JOBS = 100
 _PATIENCE = 5.0
@@ -67,11 +72,25 @@ class Job:
             "number": self.number,
             "title": self.title,
             "command": shlex.join(["npuc", *self.arguments]),
-            "writes": list(self.writes),
+            "writes": [name.removeprefix("./") for name in self.writes],
+            "figures": self.figures,
             "state": self.state,
             "lines": self.lines[-20:],
             "seconds": round(self.seconds, 1),
         }
+
+    @property
+    def figures(self) -> dict[str, float | str]:
+        """The few numbers of its result that tell whether it was worth it."""
+        if not isinstance(self.result, dict):
+            return {}
+        figures = {
+            name: self.result[name] for name in _FIGURES if isinstance(self.result.get(name), int | float)
+        }
+        accuracy = self.result.get("accuracy")
+        if isinstance(accuracy, dict) and isinstance(accuracy.get("sqnr"), int | float):
+            figures["dB"] = accuracy["sqnr"]
+        return figures
 
 
 class Jobs:
@@ -82,28 +101,45 @@ class Jobs:
         self._jobs: dict[int, Job] = {}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
+        self._waiting: deque[Job] = deque()
         self._next = 1
+        self._closed = False
 
-    def start(self, title: str, arguments: Sequence[str], writes: Sequence[str] = ()) -> Job:
-        """Start a command in the folder of the project; `--json` is added."""
+    def start(
+        self, title: str, arguments: Sequence[str], writes: Sequence[str] = (), *, wait: bool = False
+    ) -> Job:
+        """Start a command in the folder of the project; `--json` is added. With `wait` it may have to wait for others."""
         with self._lock:
-            if len(self._processes) >= MOST_RUNNING:
+            busy = len(self._processes) >= MOST_RUNNING
+            if busy and not wait:
                 raise UsageError(f"{MOST_RUNNING} jobs are running", fix="Wait for one, or cancel it")
+            if len(self._waiting) >= MOST_WAITING:
+                raise UsageError(f"{MOST_WAITING} jobs are waiting", fix="Cancel some of them")
             job = Job(self._next, title, (*arguments, "--json"), tuple(writes))
             self._next += 1
-            process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, *job.arguments],
-                cwd=self.folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-            self._jobs[job.number], self._processes[job.number] = job, process
-            for number in [n for n, kept in self._jobs.items() if kept.state != "running"][:-_KEPT_JOBS]:
+            self._jobs[job.number] = job
+            for number in [n for n, kept in self._jobs.items() if kept.state not in _UNDONE][:-_KEPT_JOBS]:
                 del self._jobs[number]
-        threading.Thread(target=self._follow, args=(job, process), daemon=True).start()
+            if busy:
+                job.state = "waiting"
+                self._waiting.append(job)
+            else:
+                self._run(job)
         return job
+
+    def _run(self, job: Job) -> None:
+        """Begin a job; the lock is held."""
+        job.state = "running"
+        process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, *job.arguments],
+            cwd=self.folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._processes[job.number] = process
+        threading.Thread(target=self._follow, args=(job, process), daemon=True).start()
 
     def all(self) -> list[Job]:
         """Newest first."""
@@ -122,6 +158,9 @@ class Jobs:
         job = self.job(number)
         with self._lock:
             process = self._processes.get(number)
+            if job in self._waiting:
+                self._waiting.remove(job)
+                job.state = "cancelled"
             if process is not None and job.state == "running":
                 job.state = "cancelled"
         if process is not None:
@@ -130,8 +169,10 @@ class Jobs:
 
     def close(self) -> None:
         """End all commands: the server goes."""
+        with self._lock:
+            self._closed = True
         for job in self.all():
-            if job.state == "running":
+            if job.state in _UNDONE:
                 self.cancel(job.number)
 
     def _follow(self, job: Job, process: subprocess.Popen[bytes]) -> None:
@@ -157,6 +198,8 @@ class Jobs:
             self._processes.pop(job.number, None)
             if job.state == "running":
                 job.state = "done" if status == 0 else "failed"
+            if self._waiting and not self._closed and len(self._processes) < MOST_RUNNING:
+                self._run(self._waiting.popleft())
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

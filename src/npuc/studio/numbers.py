@@ -7,6 +7,7 @@ layer alone, on exact inputs, which tells where an error comes from rather than 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,6 +82,7 @@ class Comparison:
             if opened.graph is None:
                 raise UsageError(f"{opened.path.name} is a dump", fix="npuc diff compares with a dump")
         self.reference, self.other, self.inputs, self.threads = reference, other, inputs, threads
+        self._running = threading.Lock()
         self.sides = tuple(_Side(opened.layers(threads), inputs) for opened in (reference, other))
 
     def rows(self) -> list[dict[str, Any]]:
@@ -116,7 +118,8 @@ class Comparison:
 
     def tensor(self, name: str, channel: int = 0) -> dict[str, Any]:
         """One tensor in both: its histograms, and one of its channels as a map with the difference."""
-        values = [side.tensor(name) for side in self.sides]
+        with self._running:
+            values = [side.tensor(name) for side in self.sides]
         ours = values[1]
         if ours is None:
             raise FileMissingError(f"no tensor is called '{name[:100]}'")

@@ -17,7 +17,7 @@ from npuc.profile.page import theme_script, view_body, view_script, view_style
 
 SCRIPTS = (
     "core", "graph-folding", "graph-layout", "graph-canvas", "details", "numbers", "picture", "instructions", "time", "placement",
-    "act", "main",
+    "ranges", "schedule", "frontier", "act", "main",
 )  # fmt: skip
 """In the order in which they run; they share one scope."""
 _LIBRARIES = ("dagre.js",)

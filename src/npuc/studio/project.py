@@ -39,6 +39,7 @@ _BY_SUFFIX = {
     ".txt": "labels",
     ".names": "labels",
     ".table": "table",
+    ".cali": "table",
     ".json": "json",
     ".html": "report",
 }
@@ -57,7 +58,7 @@ class ProjectFile:
     name: str
     kind: str
     """`model`, `network` (.mlir), `program` (.npu), `configuration`, `tensors`, `image`, `table`, `json`, `labels`
-    (names of classes) or `report`."""
+    (names of classes), `statistics` (of a calibration) or `report`."""
     bytes: int
     modified: int
     """In nanoseconds; with the size it tells whether a file is still the same."""
@@ -124,9 +125,17 @@ class Project:
         """The file of names of classes."""
         return self._of_kind(name, frozenset({"labels"}), "list of names of classes")
 
-    def recipe(self, name: str) -> Path:
-        """The file of a preprocessing recipe."""
-        return self._of_kind(name, frozenset({"configuration"}), "recipe")
+    def statistics(self, name: str) -> Path:
+        """The file of a calibration's statistics."""
+        return self._of_kind(name, frozenset({"statistics"}), "file of statistics")
+
+    def table(self, name: str) -> Path:
+        """The file of a calibration table."""
+        return self._of_kind(name, frozenset({"table"}), "calibration table")
+
+    def configuration(self, name: str) -> Path:
+        """The file of a configuration, a schedule or a preprocessing recipe."""
+        return self._of_kind(name, frozenset({"configuration"}), "YAML file")
 
     def _of_kind(self, name: str, kinds: frozenset[str], words: str) -> Path:
         path = self.path(name)
@@ -207,6 +216,8 @@ class Project:
     @staticmethod
     def _kind_of(path: Path) -> str:
         suffix = path.suffix.lower()
+        if path.name.endswith(".stats.npz"):
+            return "statistics"
         if suffix not in _MODEL_SUFFIXES and not path.is_dir():
             return _BY_SUFFIX.get(suffix, "")
         try:

@@ -11,6 +11,12 @@
     GET  /api/tensor           the same, &name= [&channel=]       one tensor in both
     GET  /api/picture          ?file= &models= [&prepare= &recipe= &decode= &labels=]
                                                                   an image through models; lists and fields are JSON
+    GET  /api/ranges           ?table= &stats=                    ranges of a calibration table
+    PUT  /api/ranges           {file, table, changes, digest}     a table with other ranges
+    GET  /api/range            ?stats= &name=                     the histogram of a tensor
+    GET  /api/schedule         ?file=                             the groups of a schedule file
+    PUT  /api/schedule         {file, schedule, digest}           a schedule file that fixes some of it
+    GET  /api/frontier         ?reference= [&sample=]             every program: cycles and distance from a float network
     GET  /api/text             ?file=                             a configuration or schedule with its digest
     PUT  /api/text             {file, text, digest}               saved if nobody else did in between
     POST /api/upload           ?name=                             an image or tensors, into the folder 'uploads'
@@ -36,6 +42,7 @@ from npuc.files import make_folder, write_atomically
 from npuc.studio.actions import command_of, target_named
 from npuc.studio.jobs import Jobs
 from npuc.studio.page import asset, page_text
+from npuc.studio.schedules import schedule_text
 from npuc.studio.studio import ImageQuestion, Sample, Studio
 
 if TYPE_CHECKING:
@@ -45,8 +52,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-_LARGEST_TEXT = 1 << 20
+_LARGEST_TEXT = 4 << 20
 _TEXT_KINDS = frozenset({"configuration", "table", "json"})
+_YAML = (".yaml", ".yml")
 _UPLOADED = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".npz", ".npy"})
 
 
@@ -108,6 +116,12 @@ def application(studio: Studio, jobs: Jobs) -> Starlette:
             Route("/api/compare", answers(routes.compare)),
             Route("/api/tensor", answers(routes.tensor)),
             Route("/api/picture", answers(routes.image)),
+            Route("/api/ranges", answers(routes.ranges), methods=["GET"]),
+            Route("/api/ranges", answers(routes.save_ranges), methods=["PUT"]),
+            Route("/api/range", answers(routes.range)),
+            Route("/api/schedule", answers(routes.schedule), methods=["GET"]),
+            Route("/api/schedule", answers(routes.save_schedule), methods=["PUT"]),
+            Route("/api/frontier", answers(routes.frontier)),
             Route("/api/targets", answers(routes.targets)),
             Route("/api/text", answers(routes.text), methods=["GET"]),
             Route("/api/text", answers(routes.save), methods=["PUT"]),
@@ -187,6 +201,32 @@ class _Routes:
         question = ImageQuestion(_needed(request, "file"), tuple(models), prepare, *words)
         return await asyncio.to_thread(self.studio.image, question)
 
+    async def ranges(self, request: Request) -> Any:
+        return await asyncio.to_thread(
+            self.studio.ranges, _needed(request, "table"), _needed(request, "stats")
+        )
+
+    async def range(self, request: Request) -> Any:
+        return await asyncio.to_thread(self.studio.range, _needed(request, "stats"), _needed(request, "name"))
+
+    async def save_ranges(self, request: Request) -> Any:
+        body = await _body(request)
+        name, table, digest = (_string(body, key) for key in ("file", "table", "digest"))
+        text = await asyncio.to_thread(self.studio.edited_table, table, body.get("changes"))
+        return self._saved(name, text, digest, (".cali",))
+
+    async def schedule(self, request: Request) -> Any:
+        return await asyncio.to_thread(self.studio.schedule, _needed(request, "file"))
+
+    async def save_schedule(self, request: Request) -> Any:
+        body = await _body(request)
+        name, digest = _string(body, "file"), _string(body, "digest")
+        return self._saved(name, schedule_text(body.get("schedule")), digest, _YAML)
+
+    async def frontier(self, request: Request) -> Any:
+        sample = request.query_params.get("sample", "")
+        return await asyncio.to_thread(self.studio.frontier, _needed(request, "reference"), sample)
+
     async def targets(self, _: Request) -> Any:
         from npuc.target import available
 
@@ -203,13 +243,17 @@ class _Routes:
         """Save a text if it is still the one that the page read; an empty digest is a new file."""
         body = await _body(request)
         name, text, digest = (_string(body, key) for key in ("file", "text", "digest"))
+        return self._saved(name, text, digest, _YAML)
+
+    def _saved(self, name: str, text: str, digest: str, endings: tuple[str, ...]) -> dict[str, str]:
+        """Write a text, if the file is still what the digest says."""
         path = self.files.place(name)
-        if path.suffix.lower() not in (".yaml", ".yml"):
-            raise UsageError(f"'{name}' is no configuration", fix="Configurations and schedules end in .yaml")
+        if path.suffix.lower() not in endings:
+            raise UsageError(f"'{name[:100]}' does not end in {' or '.join(endings)}")
         if len(text) > _LARGEST_TEXT:
-            raise UsageError(f"a configuration has at most {_LARGEST_TEXT >> 20} MiB")
+            raise UsageError(f"a text has at most {_LARGEST_TEXT >> 20} MiB")
         if path.exists() and (not path.is_file() or path.stat().st_size > _LARGEST_TEXT):
-            raise UsageError(f"'{name}' is no configuration")
+            raise UsageError(f"'{name[:100]}' is no text that can be replaced")
         before = _digest(path.read_bytes()) if path.exists() else ""
         if before != digest:
             raise _SavedInBetweenError(name)
@@ -233,8 +277,9 @@ class _Routes:
         return {"file": f"uploads/{name}"}
 
     async def start(self, request: Request) -> Any:
-        title, arguments, writes = command_of(self.files, await _body(request))
-        return self.jobs.start(title, arguments, writes).as_json()
+        body = await _body(request)
+        title, arguments, writes = command_of(self.files, body)
+        return self.jobs.start(title, arguments, writes, wait=body.get("wait") is True).as_json()
 
     async def job(self, request: Request) -> Any:
         job = self.jobs.job(request.path_params["number"])

@@ -16,25 +16,33 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from npuc.calib.statistics import Statistics, load_statistics
+from npuc.calib.table import format_table, load_table
 from npuc.debug.opening import Opened, open_layers
-from npuc.errors import UsageError
+from npuc.errors import FileMissingError, NpucError, UsageError
 from npuc.flow import load_model, network_to_quantize
 from npuc.inspect.inspection import inspect_graph, load_for_inspection
 from npuc.ir import Graph, top, value_name
 from npuc.profile.summary import short_type
 from npuc.program.model import CompiledModel, NpuSubgraph
+from npuc.schedule.schedule_file import ScheduleFile
 from npuc.sim import simulate
 from npuc.sim.cycles import Timeline
+from npuc.studio.frontier import point
 from npuc.studio.graphs import StudioGraph, graph_of_network, graph_of_program
 from npuc.studio.images import ImageRun, read_labels, run_image
 from npuc.studio.instructions import instructions
 from npuc.studio.numbers import Comparison, channel_count, channel_map, histogram_of, plain_map
 from npuc.studio.project import Project
+from npuc.studio.ranges import edited, range_details, range_rows
+from npuc.studio.schedules import schedule_rows
 from npuc.studio.timing import time_of
 from npuc.target import load_target
 
 _KEPT = 12
 """Answers that are kept: opened files, graphs, comparisons."""
+_KEPT_SMALL = 500
+"""Answers of a few numbers that are kept."""
 FORMS = ("imported", "canonical")
 """How a float model is shown: as the importer left it, or as quantization takes it, with batch norms folded and layers fused."""
 
@@ -72,8 +80,9 @@ class Studio:
 
     def __init__(self, project: Project, threads: int = 1) -> None:
         self.project, self.threads = project, threads
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
-        self._lock = threading.RLock()
+        self._kept: dict[bool, OrderedDict[Hashable, Any]] = {True: OrderedDict(), False: OrderedDict()}
+        self._lock = threading.Lock()
+        self._computing: dict[Hashable, threading.RLock] = {}
 
     def graph(self, name: str, form: str = "canonical") -> StudioGraph:
         """A model as nodes and edges."""
@@ -150,7 +159,7 @@ class Studio:
             self.project.sample(question.image),
             models,
             dict(question.prepare),
-            self.project.recipe(question.recipe) if question.recipe else None,
+            self.project.configuration(question.recipe) if question.recipe else None,
             self._decoding(question.decode),
             read_labels(self.project.labels(question.labels)) if question.labels else (),
         )
@@ -168,6 +177,58 @@ class Studio:
                 raise UsageError(f"'{value[:100]}' is in a folder with a comma in its name")
             parts.append(f"{name}={place}")
         return f"{kind}:{','.join(parts)}" if parts else kind
+
+    def ranges(self, table: str, statistics: str) -> dict[str, Any]:
+        """The ranges of a calibration table over the values that they are for."""
+        return {"rows": range_rows(self._statistics(statistics), load_table(self.project.table(table)))}
+
+    def range(self, statistics: str, name: str) -> dict[str, Any]:
+        """The histogram of one tensor, and what methods would choose."""
+        tensor = self._statistics(statistics).get(name)
+        if tensor is None or not tensor.count:
+            raise FileMissingError(f"there are no statistics of a tensor '{name[:100]}'")
+        return self._once(("range", name), [statistics], lambda: range_details(tensor), small=True)
+
+    def edited_table(self, table: str, changes: Any) -> str:
+        """The text of a calibration table with some ranges changed."""
+        return format_table(edited(load_table(self.project.table(table)), changes))
+
+    def schedule(self, name: str) -> dict[str, Any]:
+        """The groups of a schedule file."""
+        return schedule_rows(ScheduleFile.load(self.project.configuration(name)))
+
+    def frontier(self, reference: str, sample: str) -> dict[str, Any]:
+        """Every program of the project with its cycles and its distance from a float network; others are named, and why."""
+        points, left_out = [], []
+        files = self.project.files()
+        names = {file.name for file in files}
+        for file in files:
+            if file.kind != "program":
+                continue
+            try:
+                figures = self._point(file.name, reference, sample)
+            except NpucError as error:
+                left_out.append({"file": file.name, "why": error.message})
+                continue
+            configuration = f"{file.name.removesuffix('.npu')}.yaml"
+            known = {"configuration": configuration} if configuration in names else {}
+            points.append({"file": file.name, **figures, **known})
+        return {"points": points, "left_out": left_out}
+
+    def _point(self, name: str, reference: str, sample: str) -> dict[str, Any]:
+        def measure() -> dict[str, Any]:
+            compiled = self._program(name)
+            cycles = self._timeline(name).total
+            data = self.project.sample(sample) if sample else None
+            where = str(compiled.target.get("name", ""))
+            return point(self.project.model(name), self.project.model(reference), data, cycles, where)
+
+        files = [name, reference, *([sample] if sample else [])]
+        return self._once("point", files, measure, small=True)
+
+    def _statistics(self, name: str) -> Statistics:
+        path = self.project.statistics(name)
+        return self._once("statistics", [name], lambda: load_statistics(path))
 
     def _comparison(self, reference: str, other: str, sample: Sample) -> Comparison:
         files = [reference, other, *([sample.file] if sample.file else [])]
@@ -205,21 +266,31 @@ class Studio:
             raise UsageError(f"'{name}' is a dump, which has no graph")
         return graph_of_network(opened.graph, opened.kind)
 
-    def _once(self, key: Hashable, files: list[str], compute: Callable[[], T]) -> T:
-        """The answer for these files as they are now, computed if it is not known."""
+    def _once(self, key: Hashable, files: list[str], compute: Callable[[], T], *, small: bool = False) -> T:
+        """The answer for these files as they are now, computed if it is not known; who asks the same meanwhile waits for it."""
         states = []
         for name in files:
             state = self.project.path(name).stat()
             states.append((name, state.st_mtime_ns, state.st_size))
-        whole = (key, *states)
+        whole, kept = (key, *states), self._kept[small]
         with self._lock:
-            if whole not in self._kept:
-                self._kept[whole] = compute()
-                while len(self._kept) > _KEPT:
-                    self._kept.popitem(last=False)
-            self._kept.move_to_end(whole)
-            result: T = self._kept[whole]
-            return result
+            computing = self._computing.setdefault(whole, threading.RLock())
+        with computing:
+            with self._lock:
+                if whole in kept:
+                    kept.move_to_end(whole)
+                    known: T = kept[whole]
+                    return known
+            try:
+                answer = compute()
+                with self._lock:
+                    kept[whole] = answer
+                    while len(kept) > (_KEPT_SMALL if small else _KEPT):
+                        kept.popitem(last=False)
+                return answer
+            finally:
+                with self._lock:
+                    self._computing.pop(whole, None)
 
 
 def _loader(form: str) -> Callable[[Path], Graph]:

@@ -27,7 +27,7 @@ async function ask(path, parameters, body, method) {
   return answer;
 }
 
-const state = {project: {files: [], jobs: []}, a: "", b: "", form: "canonical", tab: "graph", layer: "", paint: "kind", sample: ""};
+const state = {project: {files: [], jobs: []}, a: "", b: "", form: "canonical", tab: "graph", layer: "", paint: "kind", sample: "", part: "layers", target: ""};
 const listeners = [];
 function change(changes) {
   Object.assign(state, changes);

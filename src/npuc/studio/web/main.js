@@ -107,7 +107,7 @@ function paintGraphs(values, legend) {
 
 function remember() {
   if (embedded) return;
-  const kept = new URLSearchParams(Object.entries({a: state.a, b: state.b, form: state.form, tab: state.tab, layer: state.layer, paint: state.paint, sample: state.sample}).filter(([, value]) => value));
+  const kept = new URLSearchParams(Object.entries({a: state.a, b: state.b, form: state.form, tab: state.tab, layer: state.layer, paint: state.paint, sample: state.sample, part: state.tab === "act" ? state.part : ""}).filter(([, value]) => value));
   history.replaceState(null, "", "#" + kept);
 }
 let shown = 0;
@@ -171,7 +171,7 @@ tabs.forEach((tab, i) => {
     change({tab: next.dataset.tab});
   };
 });
-followTheme(() => { if (profileShown) profileShown.repaint(); if (state.tab === "graph" && canvases.length) repaint(); if (state.tab === "numbers") render(); });
+followTheme(() => { if (profileShown) profileShown.repaint(); if (state.tab === "graph" && canvases.length) repaint(); if (["numbers", "picture", "act"].includes(state.tab)) render(); });
 // An image or tensors dropped on the page become the sample.
 addEventListener("dragover", event => event.preventDefault());
 addEventListener("drop", event => {
@@ -190,7 +190,7 @@ addEventListener("drop", event => {
 });
 attempt(async () => {
   const kept = embedded ? embedded.start : Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-  for (const key of ["a", "b", "form", "tab", "layer", "paint", "sample"]) if (kept[key]) state[key] = kept[key];
+  for (const key of ["a", "b", "form", "tab", "layer", "paint", "sample", "part"]) if (kept[key]) state[key] = kept[key];
   if (kept.decode) [pictured.decode, pictured.options] = [kept.decode.split(":")[0], kept.decode.split(":").slice(1).join(":")];
   if (kept.labels) pictured.labels = kept.labels;
   if (kept.models) pictured.models = JSON.parse(kept.models);
