@@ -147,7 +147,8 @@ studio:
 
 test-studio: $(STAMPS)/test $(STAMPS)/browser studio
 	@sh tests/browser/install.sh
-	$(BIN)/python -m pytest -n 0 -m "browser or not browser" tests/studio tests/browser/test_studio_page.py
+	$(BIN)/python -m pytest -n 0 -m "browser or not browser" tests/studio tests/browser/test_studio_page.py \
+		tests/browser/test_studio_stories.py
 
 test-browser: $(STAMPS)/test $(STAMPS)/browser
 	@sh tests/browser/install.sh

@@ -13,37 +13,12 @@ import onnx
 import pytest
 
 from npuc.studio.export import export
-from npuc.studio.page import library_text
 from npuc.studio.project import Project
 from npuc.studio.studio import Studio
+from support.studio_page import AXE, built, enter, serious_violations, silent, tab
 
 pytestmark = pytest.mark.browser
-AXE = Path(__file__).resolve().parents[2] / "npm" / "node_modules" / "axe-core" / "axe.min.js"
-
-
-@pytest.fixture(autouse=True)
-def built() -> None:
-    """The libraries of the page come from npm."""
-    try:
-        library_text()
-    except Exception:
-        pytest.skip("the page of the studio is not built: make test-studio")
-
-
-def enter(browser: Any, client: Any, start: str = "") -> None:
-    browser.go(f"http://127.0.0.1:{client.port}/?token={client.token}{'#' + start if start else ''}")
-    browser.wait("document.getElementById('view') && document.getElementById('view').dataset.ready")
-
-
-def tab(browser: Any, name: str) -> None:
-    browser.click(f"#tab-{name}")
-    browser.wait(f"document.getElementById('view').dataset.ready === '{name}'")
-
-
-def silent(browser: Any) -> None:
-    """Nothing was asked of another machine, and the console has no complaint."""
-    asked, said = browser.seen()
-    assert said == [] and asked == []
+__all__ = ["built"]
 
 
 def test_why_is_it_slow(browser: Any, client: Any) -> None:
@@ -200,16 +175,7 @@ def test_nothing_is_in_the_way_of_people_who_read_by_other_means(
     browser.wait(f"document.getElementById('view').dataset.ready === '{view}'")
     if theme == "dark":
         browser.click("#theme")
-    browser.driver.execute_script(AXE.read_text())
-    result = browser.driver.execute_async_script(
-        "const done = arguments[arguments.length - 1]; axe.run().then(result => done(result.violations))"
-    )
-    serious = [
-        (rule["id"], [node["html"][:120] for node in rule["nodes"][:3]])
-        for rule in result
-        if rule["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert serious_violations(browser) == []
 
 
 def test_ten_thousand_layers_open_and_move(browser: Any, client: Any, project_folder: Path) -> None:

@@ -20,6 +20,7 @@ from npuc.studio.numbers import Comparison
 from npuc.studio.project import Project
 from npuc.studio.serving import _has_screen
 from npuc.studio.studio import Sample, Studio
+from support.studio_server import Client
 
 
 def moved_out(file: Path) -> Path:
@@ -159,6 +160,39 @@ def test_a_job_ends_with_a_server_that_is_killed(project_folder: Path):
     while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() < deadline, "the job goes on without a server"
         time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_loses_no_file(project_folder: Path):
+    """A configuration is saved, a job replaces a result, and the server is killed in the midst of it."""
+    (project_folder / "kept.mlir").write_text("as it was")
+    program = str(Path(sys.executable).with_name("npuc"))
+    server = subprocess.Popen(
+        [program, "studio", str(project_folder), "--no-browser"], stdout=subprocess.PIPE, text=True
+    )
+    assert server.stdout is not None
+    address = next(line for line in server.stdout if line.startswith("open ")).split()[1]
+    port, token = int(address.split(":")[2].split("/")[0]), address.split("token=")[1].strip()
+    client = Client(port, token)
+    client.enter()
+    client.json("/api/text", "PUT", {"file": "c.yaml", "text": "layers:\n  stem/relu: int16\n", "digest": ""})
+    body = {"action": "quantize", "model": "digits.onnx", "output": "kept.mlir", "ladder": "all"}
+    client.json("/api/jobs", "POST", body | {"data": "digits_samples.npz", "config": "c.yaml"})
+    time.sleep(1.5)
+    server.kill()
+    server.wait()
+    time.sleep(1)
+    assert (project_folder / "c.yaml").read_text() == "layers:\n  stem/relu: int16\n"
+    assert (project_folder / "kept.mlir").read_text() == "as it was"
+    names = {file.name for file in Project(project_folder).files()}
+    assert names == {
+        "c.yaml",
+        "kept.mlir",
+        "digits.mlir",
+        "digits.npu",
+        "digits.onnx",
+        "digits_samples.npz",
+    } - {"kept.mlir"}
 
 
 def test_a_browser_is_opened_where_there_is_a_screen(monkeypatch):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from npuc.ir import Graph, is_static, result_names, shape_of, shown_name
@@ -105,6 +106,7 @@ def summarize(graph: Graph) -> Summary:
     )
 
 
+@lru_cache(4096)
 def short_type(kind: Any) -> str:
     """A tensor type without its wrapping.
 

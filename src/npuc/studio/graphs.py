@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from npuc.ir import Graph, shown_name, top
@@ -107,7 +108,7 @@ def graph_of_network(graph: Graph, form: str) -> StudioGraph:
                 bits=dtype_of(op.results[0].type).bits if op.results else 0,
                 macs=macs_of(op),
                 parameters=layer.parameters,
-                attributes={key: _shortened(str(value)) for key, value in op.properties.items()},
+                attributes={key: _words(value) for key, value in op.properties.items()},
             )
         )
         for value in dict.fromkeys(op.operands):
@@ -147,7 +148,10 @@ def graph_of_program(compiled: CompiledModel) -> StudioGraph:
     return drawn
 
 
-def _shortened(text: str) -> str:
+@lru_cache(4096)
+def _words(attribute: Any) -> str:
+    """An attribute as text; networks of many layers have few different ones."""
+    text = str(attribute)
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 

@@ -9,8 +9,9 @@ import threading
 import webbrowser
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from urllib.parse import parse_qsl
 
-from npuc.errors import MissingExtraError, OutputError
+from npuc.errors import MissingExtraError, NpucError, OutputError
 from npuc.studio.guard import Guard
 from npuc.studio.jobs import Jobs
 from npuc.studio.page import page_text
@@ -37,6 +38,8 @@ def serve(studio: Studio, port: int, start: str, *, browser: bool, say: Callable
     say(f"npuc studio shows {studio.project.folder}")
     say(f"open {address}")
     say("the address works once, from this machine; Ctrl-C ends the server")
+    # The browser will ask for it; reading a large model takes longer than starting a browser.
+    threading.Thread(target=_read_ahead, args=(studio, dict(parse_qsl(start))), daemon=True).start()
     if browser and _has_screen(os.environ):
         # A thread, because some browsers come back only when they are closed.
         threading.Thread(target=_show, args=(address,), daemon=True).start()
@@ -50,6 +53,14 @@ def serve(studio: Studio, port: int, start: str, *, browser: bool, say: Callable
     )
     with listening:
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def _read_ahead(studio: Studio, start: Mapping[str, str]) -> None:
+    """Compute what the page shows first; what is wrong with a file is told when the page asks for it."""
+    for key in ("a", "b"):
+        with suppress(NpucError):
+            if start.get(key):
+                studio.graph(start[key])
 
 
 def _has_screen(environment: Mapping[str, str]) -> bool:
