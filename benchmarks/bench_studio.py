@@ -6,11 +6,11 @@
     .venv/bin/python benchmarks/bench_studio.py --model-explorer build/peers/modelexplorer/bin/model-explorer
 
 Both run in turns, each in a Chromium of its own, and get the same graph: studio as an ONNX file, which it imports (it begins when
-it is started, before a browser asks), Model Explorer in its own JSON form, which it only reads. `blocks` is a network of 100 blocks with 100 layers and a
-residual each; `flat` is one row of layers without scopes. Times are from the start of navigation until the drawing is there;
-frames are those of two seconds of dragging; memory is what all processes of the browser hold (PSS), and the heap of scripts.
-Without a graphics card both draw by software. What is printed are both figures, and the ratio; below 1 is ahead for time and
-memory, above 1 for frames.
+it is started, before a browser asks), Model Explorer in its own JSON form, which it only reads. `blocks` is a network of 100
+blocks with 100 layers and a residual each; `flat` is one row of layers without scopes. Times are from the start of navigation
+until the drawing is there; frames are those of two seconds of dragging; memory is what all processes of the browser hold (PSS),
+and the heap of scripts. Without a graphics card both draw by software. What is printed are both figures, and the ratio; below 1
+is ahead for time and memory, above 1 for frames.
 """
 
 from __future__ import annotations

@@ -58,7 +58,9 @@ async function layersPart(place) {
   const start = action => attempt(async () => {
     const config = await save(), output = name.value + (action === "quantize" ? ".mlir" : ".npu");
     const devices = Object.fromEntries([...changes].filter(([, value]) => value.device).map(([key, value]) => [key, value.device]));
-    const ranges = state.project.files.some(file => file.name === data.value && file.kind === "table") ? {table: data.value} : {data: data.value, random: !data.value};
+    const kindOf = name => (state.project.files.find(file => file.name === name) || {kind: ""}).kind;
+    // A network that is integers already has its ranges: the command refuses others.
+    const ranges = kindOf(data.value) === "table" ? {table: data.value} : {data: data.value, random: !data.value && kindOf(source.value) === "model"};
     const request = {action, model: source.value, output, target: target.value, config, ...ranges};
     if (action === "compile") Object.assign(request, {level: level.value, devices});
     await ask("jobs", {}, request);

@@ -38,7 +38,7 @@ function groupTable(data, draw) {
       const where = element("select", {"aria-label": "Split group " + i, onchange: () => { if (where.value) { splitGroup(i, Number(where.value)); draw(); } }}, element("option", {value: ""}, "split after…"), ...fields.layers.slice(0, -1).map((layer, at) => element("option", {value: at + 1}, cut(layer, 30))));
       actions.append(where);
     }
-    if (next && next.part === group.part) actions.append(element("button", {type: "button", "aria-label": "Join group " + i + " with the next", onclick: () => { joinGroups(i); draw(); }}, "join next"));
+    if (next && next.part === group.part) actions.append(element("button", {type: "button", "aria-label": "join next: group " + i, onclick: () => { joinGroups(i); draw(); }}, "join next"));
     body.append(element("tr", {class: group.changed ? "chosen" : undefined}, element("td", {}, i), element("td", {class: "text", title: fields.layers.join(", ")}, fields.layers.length > 2 ? cut(fields.layers[0], 24) + " … " + cut(fields.layers.at(-1), 24) + " (" + fields.layers.length + ")" : cut(fields.layers.join(", "), 56)),
       element("td", {}, count_("tiles", "rows")), element("td", {}, count_("column_tiles", "columns")), element("td", {}, count_("channel_tiles", "channels")), element("td", {class: "text"}, once), element("td", {class: "text"}, kept),
       element("td", {}, known && !group.changed ? count(known.cycles) : ""), element("td", {class: "text"}, known && !group.changed ? known.limited_by : group.changed ? "changed" : ""), element("td", {class: "text"}, actions)));
