@@ -169,3 +169,14 @@ def test_names_both_ways() -> None:
     names = NameMap({"a": "a_Conv", "x": "x"})
     assert names.outward({"a": 1, "x": 2, "other": 3}) == {"a_Conv": 1, "x": 2, "other": 3}
     assert names.inward({"a_Conv": 1, "x": 2}) == names.inward({"a": 1, "x": 2}) == {"a": 1, "x": 2}
+
+
+def test_the_command_line_starts_without_the_adapters() -> None:
+    program = """
+import sys
+from npuc.cli.app import run_command
+run_command(["--version"])
+print(sorted(name for name in sys.modules if name.startswith("npuc.compat")))
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert told.stdout.splitlines()[-1] == "[]", told.stdout + told.stderr

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import linecache
+import os
 import re
 import shlex
 import subprocess
@@ -71,12 +73,13 @@ def run_scenario(
     vendor: str, scenario: Mapping[str, Any], folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Run all items of a scenario in a folder that is the working directory."""
+    peers = [str(folder_of_keras())] if scenario.get("needs") == "keras" else []
     installed = install(vendor_named(vendor), folder / ".compat")
     for name, source in scenario.get("files", {}).items():
         if not (SHARED / source).exists():
             pytest.skip(f"{source} is not here")
         (folder / name).symlink_to(SHARED / source)
-    paths = [str(installed.packages)] if installed.packages else []
+    paths = [*([str(installed.packages)] if installed.packages else []), *peers]
     program: Callable[[str], subprocess.CompletedProcess[str]] = partial(run_program, paths=paths)
     if scenario.get("in_process"):
         program = partial(_run_here, space={}, paths=paths, names=tuple(vendor_named(vendor).modules))
@@ -96,6 +99,16 @@ def run_scenario(
             status, said = done.returncode, done.stdout + done.stderr
         captured = capfd.readouterr()
         _check(entry, status, captured.out + captured.err + said)
+
+
+def folder_of_keras() -> Path:
+    """Where Keras is, or a skip: it is no part of the test environment."""
+    spec = importlib.util.find_spec("keras")
+    place = os.environ.get("NPUC_KERAS", "")
+    if spec is None and not place:
+        pytest.skip("Keras is not here: NPUC_KERAS names a folder with it ('pip install --target DIR keras')")
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    return Path(place) if spec is None else Path(str(spec.origin)).parents[1]
 
 
 def split_lines(text: str) -> list[str]:

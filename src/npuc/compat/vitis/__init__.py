@@ -39,6 +39,8 @@ VENDOR = Vendor(
         "vart": f"{_HERE}.vart",
         "runner": f"{_HERE}.vart",
         "vitis_ai_library": f"{_HERE}.graph_runner",
+        "tensorflow_model_optimization.quantization.keras.vitis_quantize": f"{_HERE}.vitis_quantize",
+        "tensorflow_model_optimization.quantization.keras.vitis_inspect": f"{_HERE}.vitis_inspect",
     },
     extensions={"onnxruntime": f"{_HERE}.onnxruntime_build"},
     error_identifiers={
