@@ -48,7 +48,7 @@ def test_a_users_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared
     assert told.returncode == 0, told.stdout + told.stderr
     assert "int8 and f16 agree: True" in told.stdout and "sum to 1.0" in told.stdout
     figures = {kind: float(value) for kind, value in re.findall(r"(float|int8) top1: ([\d.]+)", told.stdout)}
-    compile_model("net.mlir", data / "calib", target="bm1684x", max_count=20).save("own.npu")
+    compile_model("net.mlir", data / "calib", target="bm1684x-like", max_count=20).save("own.npu")
     place = DataLocation(tmp_path / "val", tmp_path / "labels.txt", label_offset=-1)
     own = evaluate(["net.mlir", "own.npu"], place, ["top1"]).figures[0].models
     assert figures["float"] == round(own[0].value, 3)

@@ -21,6 +21,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from npuc.compat.running import warn
+from npuc.compat.tpumlir.chips import MACHINE
 from npuc.compat.tpumlir.mqbench_files import write_deployment
 from npuc.compat.tpumlir.ranges import int8_config
 from npuc.errors import UsageError
@@ -39,7 +40,6 @@ __all__ = [
     "prepare_by_platform",
 ]
 
-CHIP = "bm1684x"
 _CALIBRATED = 256
 """Rows of the calibration batches that are kept: as many as `npuc.train.prepare` looks at."""
 
@@ -62,7 +62,7 @@ class QuantizedModel(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.model: torch.nn.Module | None = model
         self.qat: QatModule | None = None
-        self.phase, self.chip = "float", CHIP
+        self.phase, self.chip = "float", MACHINE
         object.__setattr__(self, "float_model", model)
         self.config = config
         self._batches: list[tuple[Any, ...]] = []
@@ -96,7 +96,7 @@ class QuantizedModel(torch.nn.Module):  # type: ignore[misc]
         arrays = tuple(np.concatenate(parts) for parts in zip(*self._batches, strict=True))
         old = list(self.model.parameters())
         place = old[0].device if old else torch.device("cpu")
-        qat = prepare(self.model.cpu(), TrainingData(arrays), target=CHIP, config=self.config)
+        qat = prepare(self.model.cpu(), TrainingData(arrays), target=MACHINE, config=self.config)
         self.qat = qat.to(place).train(self.training)
         self.model = None
         self._batches = []
@@ -167,7 +167,7 @@ def _config(settings: Mapping[str, Any]) -> QuantizationConfig:
                     f"{name}: {key} = {stated} is not what the chip computes with",
                     fix="Leave it out: 8 bits, symmetric, weights per channel and activations per tensor",
                 )
-    return int8_config(load_target(CHIP), asymmetric=asymmetric)
+    return int8_config(load_target(MACHINE), asymmetric=asymmetric)
 
 
 def enable_calibration(model: Any) -> None:
