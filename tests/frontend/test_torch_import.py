@@ -534,3 +534,26 @@ def test_the_extra_is_named_when_torch_is_missing(tmp_path: Path, monkeypatch: p
     for work in (lambda: import_model(path), lambda: npuc.from_torch(None, None)):
         with pytest.raises(MissingExtraError, match=r"pip install 'npuc\[torch\]'"):
             work()
+
+
+class _Chooses(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        return x if x.mean() > 0 else -x
+
+
+class _Speaks(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        print("a module speaks")
+        return x + 1
+
+
+def test_a_course_that_depends_on_values_is_refused_with_its_line(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(
+        InvalidModelError, match=r"depends on the values of tensors \('return x if x\.mean\(\) > 0"
+    ) as raised:
+        import_module(_Chooses(), torch.ones(2, 3))
+    assert "torch.where" in raised.value.fix and "test_torch_import.py line" in str(raised.value)
+    # torch would print the program as far as it got.
+    assert capfd.readouterr() == ("", "")
+    import_module(_Speaks(), torch.ones(2, 3))
+    assert "a module speaks" in capfd.readouterr().out

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import re
+import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from npuc.arrays import ceil_div
@@ -40,15 +45,38 @@ def quiet() -> Iterator[None]:
 
 def guarded(what: str, fix: str | None, work: Callable[[], _T]) -> _T:
     """Do what torch may refuse for any reason."""
+    said, warned = io.StringIO(), io.StringIO()
     try:
-        with quiet(), torch.no_grad():
-            return work()
+        with quiet(), torch.no_grad(), redirect_stdout(said), redirect_stderr(warned):
+            done = work()
     except (NpucError, MemoryError, RecursionError, KeyboardInterrupt):
         raise
+    except GuardOnDataDependentSymNode as error:
+        # torch prints the program so far as well, which tells a user nothing.
+        raise InvalidModelError(
+            f"{what}: its course depends on the values of tensors{_place(error)}",
+            fix="Choose with torch.where, or take the part that chooses out of the module",
+        ) from error
     except Exception as error:
         if TOO_LONG in str(error):
             raise _too_long("has a loop that is too long", "Trace it with torch.jit.trace instead") from error
         raise InvalidModelError(f"{what}: {_first_words(error)}", fix=fix) from error
+    # What the user's own module prints.
+    sys.stdout.write(said.getvalue())
+    sys.stderr.write(warned.getvalue())
+    return done
+
+
+def _place(error: Exception) -> str:
+    """The line of the user's that an error comes from."""
+    library = str(Path(torch.__file__).parent), str(Path(__file__).parents[3])
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(library)
+    ]
+    if not frames:
+        return ""
+    last = frames[-1]
+    return f" ('{(last.line or '')[:80]}', {Path(last.filename).name} line {last.lineno})"
 
 
 def _too_long(what: str, fix: str) -> ResourceLimitError:
