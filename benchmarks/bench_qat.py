@@ -193,12 +193,14 @@ def measure(arguments: argparse.Namespace) -> None:
             module, _ = peer_of(tool, saved.state["cell"].removeprefix(f"{tool}_"), data)
         module.load_state_dict(saved.tensors["module"])
         module.eval()
+        # What training saw, beside what is deployed.
+        seen = predictions(module, TrainingData((x,))).argmax(1).numpy()
         if tool != "npuc":
             import qat_peers
 
             best = qat_peers.deployed(tool, module, x, path.with_suffix("")).argmax(1)
         elif saved.state["cell"].endswith("float"):
-            best = predictions(module, TrainingData((x,))).argmax(1).numpy()
+            best = seen
         else:
             graph = module.export()
             engine = IntegerEngine(graph, threads=arguments.threads)
@@ -206,32 +208,49 @@ def measure(arguments: argparse.Namespace) -> None:
             size = module.batch_size or 1
             rows = [engine.run({port: x[at : at + size]})[output] for at in range(0, len(x), size)]
             best = np.concatenate(rows).argmax(1)
-        right = (best == labels).astype(int).tolist()
-        done.write_text(json.dumps({**saved.state, "right": right}))
-        print(f"{path.stem}: {100 * np.mean(right):.2f}", flush=True)
+        right, trained = ((found == labels).astype(int).tolist() for found in (best, seen))
+        changed = int((best != seen).sum())
+        done.write_text(json.dumps({**saved.state, "right": right, "trained": trained, "changed": changed}))
+        print(f"{path.stem}: {100 * np.mean(right):.2f}, as trained {100 * np.mean(trained):.2f}", flush=True)
     table(Path(arguments.out))
 
 
 def table(folder: Path) -> None:
-    """Mean accuracy of the seeds, the paired difference from float, and its standard error."""
+    """Mean accuracy of the seeds, the paired difference from float, and its standard error.
+
+    `as trained` is the accuracy of the module in eval mode, `changed` the images of which it says another class than what is
+    deployed.
+    """
     cells: dict[str, dict[int, Any]] = {}
+    trained: dict[str, list[tuple[float, int]]] = {}
     for path in sorted(folder.glob("*.val.json")):
         record = json.loads(path.read_text())
+        if "trained" in record:
+            figures = 100 * float(np.mean(record["trained"])), int(record["changed"])
+            trained.setdefault(record["cell"] + record.get("tag", ""), []).append(figures)
         cells.setdefault(record["cell"] + record.get("tag", ""), {})[record["seed"]] = np.array(
             record["right"], float
         )
-    print(f"{'cell':16} {'seeds':>5} {'val top-1':>9} {'minus float':>12} {'s.e.':>6}")
+    print(
+        f"{'cell':24} {'seeds':>5} {'val top-1':>9} {'minus float':>12} {'s.e.':>6} {'as trained':>10} {'changed':>8}"
+    )
     for cell, by_seed in cells.items():
-        base = cells.get("vit_float" if cell.startswith("vit") else "float", {})
+        network = "vit_float" if cell.startswith("vit") else "float"
+        base = next((found for name, found in cells.items() if name.startswith(network)), {})
         mean = 100 * np.mean([right.mean() for right in by_seed.values()])
+        line = f"{cell:24} {len(by_seed):5d} {mean:9.2f}"
         # The paired difference of an image is its mean over the seeds.
         both = [by_seed[seed] - base[seed] for seed in by_seed if seed in base]
-        if both and cell not in ("float", "vit_float"):
+        if both and not cell.startswith(network):
             paired = 100 * np.mean(both, axis=0)
             error = paired.std(ddof=1) / np.sqrt(paired.size)
-            print(f"{cell:16} {len(by_seed):5d} {mean:9.2f} {paired.mean():+12.2f} {error:6.2f}")
+            line += f" {paired.mean():+12.2f} {error:6.2f}"
         else:
-            print(f"{cell:16} {len(by_seed):5d} {mean:9.2f}")
+            line += " " * 20
+        if cell in trained:
+            seen, changed = (np.mean(column) for column in zip(*trained[cell], strict=True))
+            line += f" {seen:10.2f} {changed:8.1f}"
+        print(line)
 
 
 def main() -> None:

@@ -67,7 +67,8 @@ class Brevitas(Plain):
 
         def quantizer(name: str, mse: bool, **fields: Any) -> Any:
             base = getattr(home, f"{name}{suffix}{'MSE' if mse else ''}")
-            return type(base)(f"Learned{name}", (base,), {**logarithm, **fields})
+            # Brevitas' search of the least squared error gives NaN where scales are logarithms.
+            return type(base)(f"Learned{name}", (base,), {**({} if mse else logarithm), **fields})
 
         self.weight = {
             bits: quantizer(f"Int8Weight{per}", short["weight"] and bits < 8, bit_width=bits, **learned)

@@ -54,10 +54,10 @@ def _shape(name: str, *shape: int) -> ImportOptions:
 OPTIONS = {
     "darknet/cfg_only/efficientnet_b0": _shape("data", 1, 3, 64, 64),
     "darknet/cfg_only/resnet50": _shape("data", 1, 3, 64, 64),
-    "darknet/cfg_only/yolov2": _shape("data", 1, 3, 96, 128),
-    "darknet/cfg_only/yolov3-spp": _shape("data", 1, 3, 96, 96),
+    "darknet/cfg_only/yolov2": _shape("data", 1, 3, 64, 96),
+    "darknet/cfg_only/yolov3-spp": _shape("data", 1, 3, 64, 64),
     "darknet/cfg_only/yolov3-tiny": _shape("data", 1, 3, 96, 96),
-    "darknet/cfg_only/yolov4": _shape("data", 1, 3, 96, 96),
+    "darknet/cfg_only/yolov4": _shape("data", 1, 3, 64, 64),
     "onnx/cifar10_resnet20": _shape("input", 1, 3, 32, 32),
     "onnx/ppocrv3_text_det": _shape("x", 1, 3, 160, 160),
     "onnx/super_resolution": _shape("input", 1, 1, 224, 224),
