@@ -124,7 +124,6 @@ def commands(path: Path) -> tuple[float, float]:
             path,
             "--target",
             PRESET,
-            "--no-cache",
             "-q",
             "-o",
             f"{folder}/model.npu",
