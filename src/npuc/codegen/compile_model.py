@@ -36,6 +36,7 @@ from npuc.program.model import (
 )
 from npuc.program.model import Tensor as FileTensor
 from npuc.schedule import Position, Schedule, ScheduleOptions, schedule
+from npuc.schedule.bm1684x.check import check_program
 from npuc.schedule.bm1684x.scheduler import ChipSchedule, schedule_chip
 from npuc.schedule.bounds import bounds
 from npuc.schedule.cache import Cache
@@ -48,6 +49,7 @@ from npuc.schedule.schedule_file import ScheduleFile
 from npuc.schedule.scheduled import Scheduled
 from npuc.schedule.search import Weights, weight_blocks
 from npuc.target import Target
+from npuc.words import counted
 
 
 @dataclass(frozen=True)
@@ -402,7 +404,15 @@ def _chip(
         [(places[value].name, places[value].shape, places[value].scale) for value in values]
         for values in (part.inputs, part.outputs)
     ]
-    program = write_bmodel(encode_chip(done, title, *ports))
+    encoded = encode_chip(done, title, *ports)
+    violations = check_program(encoded)
+    if violations:
+        raise CompileError(
+            f"its program breaks {counted(len(violations), 'rule')} of the chip, the first: {violations[0]}",
+            where=f"subgraph '{title}'",
+            fix="This is a mistake of npuc: report it; --device LAYER=cpu goes around it",
+        )
+    program = write_bmodel(encoded)
     inputs, outputs = (tuple(name for name, _, _ in side) for side in ports)
     return ChipSubgraph(title, program, inputs, outputs), ChipPart(title, done)
 
