@@ -64,7 +64,7 @@ def check_program(model: Bmodel) -> list[Violation]:
     """All rules that the commands of a program break; none if it is right."""
     violations: list[Violation] = []
     accesses: dict[str, list[Access | None]] = {}
-    queues = streams(model)
+    queues: dict[str, list[Command]] = {str(engine): queue for engine, queue in streams(model).items()}
     for engine, queue in queues.items():
         accesses[engine] = []
         for number, command in enumerate(queue, 1):
@@ -161,10 +161,10 @@ def _window(values: Values, shape: tuple[int, int, int, int]) -> None:
             raise Broken("stride", f"its stride along {size} is {stride}")
         extent = (values[f"opd1_{size}"] - 1) * (values[f"opd1_{axis}_ins0"] + 1) + 1
         there = values[f"opd0_{size}"] + values[f"opd0_{low}_pad"] + values[f"opd0_{high}_pad"]
-        if (count - 1) * stride + extent > there:
+        if there < extent or (there - extent) // stride + 1 != count:
             raise Broken(
                 "window",
-                f"its windows look at {(count - 1) * stride + extent} positions of {there} along {size}",
+                f"its {there} positions along {size} are not those of {count} windows",
             )
 
 

@@ -68,10 +68,21 @@ class ChipWindow:
         """The rows of the operand for rows of the result."""
         return window_rows(rows, size, self.kernel[0], self.stride[0], self.dilation[0], self.pad[0])
 
-    def fields(self, rows: Rows, inputs: Rows, in_w: int, out_w: int) -> dict[str, int]:
-        """The window of some rows as a command has it; its operand begins and ends with the rows that they need."""
+    def used(self, axis: int, results: int, size: int, before: int) -> int:
+        """Positions of the operand that a command is told of: all, unless it would compute more results from them."""
+        extent = (self.kernel[axis] - 1) * self.dilation[axis] + 1
+        last = (results - 1) * self.stride[axis] + extent - before
+        return size if size - last < self.stride[axis] else max(last, 1)
+
+    def fields(self, rows: Rows, inputs: Rows, given: Rows, in_w: int, out_w: int) -> dict[str, int]:
+        """The window of some rows as a command has it.
+
+        Its operand has the rows `given`, of which the windows need `inputs`; it begins with the first of these.
+        """
         up = max(0, self.pad[0] + inputs[0] - rows[0] * self.stride[0])
-        count, height = rows[1] - rows[0], inputs[1] - inputs[0]
+        count, left = rows[1] - rows[0], self.pad[1]
+        height = self.used(0, count, given[1] - inputs[0], up)
+        width = self.used(1, out_w, in_w, left)
         return {
             "opd1_h": self.kernel[0],
             "opd1_w": self.kernel[1],
@@ -81,11 +92,17 @@ class ChipWindow:
             "opd1_x_ins0": self.dilation[1] - 1,
             "opd0_up_pad": up,
             "opd0_dn_pad": self.reach(0, count, height, up),
-            "opd0_lf_pad": self.pad[1],
-            "opd0_rt_pad": self.reach(1, out_w, in_w, self.pad[1]),
+            "opd0_lf_pad": left,
+            "opd0_rt_pad": self.reach(1, out_w, width, left),
             "opd0_h": height,
-            "opd0_w": in_w,
+            "opd0_w": width,
         }
+
+    def check_whole(self, x: Sequence[int], y: Sequence[int]) -> None:
+        """`NotHere` if the windows leave out a part of the operand, which a command without strides cannot."""
+        for axis in (0, 1):
+            if self.used(axis, y[2 + axis], x[2 + axis], self.pad[axis]) != x[2 + axis]:
+                raise NotHere("its windows leave out the end of its operand")
 
     def check(self, x: Sequence[int], y: Sequence[int]) -> None:
         """`NotHere` if a field of a command cannot hold it."""
@@ -194,8 +211,8 @@ class ChipConv(ChipLayer):
         shape = (1, count, oh, ow)
         sums = LocalTensor(tile.scratch, shape, 4)
         out = LocalTensor(y.row(n, row), shape)
-        inputs, (held, _) = self.operand_rows(0, tile.rows), tile.given[0]
-        window = self.window.fields(tile.rows, inputs, x.shape[3], ow)
+        inputs, given = self.operand_rows(0, tile.rows), tile.given[0]
+        window = self.window.fields(tile.rows, inputs, given, x.shape[3], ow)
         written = lanes(sums.address, sums.size)
         bias = place["bias"] + 4 * first if self.has_bias else 0
         rows = sums.lane_rows
@@ -218,11 +235,12 @@ class ChipConv(ChipLayer):
                 build.elementwise(COPY_FROM_OPERAND, shape, target, values_at)
             at, line = x.row(n, 0), self.records[0].offsets["line"]
             weights = place["weight"] + first * line
-            if inputs != tile.given[0]:
-                at += (inputs[0] - held) * x.shape[3]
+            if (window["opd0_h"], window["opd0_w"]) != x.shape[2:]:
+                at += (inputs[0] - given[0]) * x.shape[3]
+                pitch = x.pitch if x.lane_rows > 1 else 0
                 common |= {
                     "opd0_str": STRIDED,
-                    "opd0_c_str": x.pitch,
+                    "opd0_c_str": pitch,
                     "opd0_h_str": x.shape[3],
                     "opd0_w_str": 1,
                 }
@@ -301,6 +319,8 @@ def convolution(op: Any, graph: Graph) -> ChipLayer:
     stage = OutputNumbers.of(requantization_of_operands(op, graph))
     bias = _bias(op, graph, weight, zero)
     depthwise = op.group == x.shape[1] == y.shape[1] and op.group > 1
+    if depthwise:
+        window.check_whole(x.shape, y.shape)
     if op.group > 1 and not depthwise:
         weight = dense_groups(weight, op.group)
     return conv_layer(x, y, weight, bias, window, depthwise, stage, zero)

@@ -30,7 +30,9 @@ class ChipMaxPool(ChipLayer):
     def emit(self, build: Builder, tile: ChipTile) -> None:
         """One command; what is padded is less than any element, or the same as the least."""
         (x,), y = tile.inputs, tile.output
-        window = self.window.fields(tile.rows, self.operand_rows(0, tile.rows), x.shape[3], y.shape[3])
+        window = self.window.fields(
+            tile.rows, self.operand_rows(0, tile.rows), tile.given[0], x.shape[3], y.shape[3]
+        )
         build.tiu(
             "PORD", [lanes(x.address, x.size)], [lanes(y.address, y.size)],
             tsk_eu_typ=_MAX_POOL, opd0_sign=1, opd3_const=1, opd3_addr=0x80, opd0_addr=x.address, res0_addr=y.address,
@@ -46,6 +48,7 @@ def max_pool(op: Any, graph: Graph) -> ChipLayer:
         raise NotHere("it is not a pool over images")
     window = ChipWindow(tuple(op.kernel), tuple(op.strides), tuple(op.dilations), tuple(op.pads[:2]))
     window.check(x.shape, y.shape)
+    window.check_whole(x.shape, y.shape)
     return ChipMaxPool((x,), y, window)
 
 
@@ -74,7 +77,7 @@ class ChipAvgPool(ChipLayer):
         """By image and rows of channels: sums, requantization, limits."""
         (x,), y = tile.inputs, tile.output
         inputs = self.operand_rows(0, tile.rows)
-        window = self.window.fields(tile.rows, inputs, x.shape[3], y.shape[3])
+        window = self.window.fields(tile.rows, inputs, tile.given[0], x.shape[3], y.shape[3])
         kernel = self.window.kernel[0] * self.window.kernel[1]
         numbers = self.stage.constant
         assert numbers is not None
@@ -103,6 +106,7 @@ def avg_pool(op: Any, graph: Graph) -> ChipLayer:
         raise NotHere("it is not a pool over images")
     window = ChipWindow(tuple(op.kernel), tuple(op.strides), (1, 1), tuple(op.pads[:2]))
     window.check(x.shape, y.shape)
+    window.check_whole(x.shape, y.shape)
     stage = OutputNumbers.of(requantization_of(op))
     padded = any(window.pad) or any(
         window.reach(i, y.shape[2 + i], x.shape[2 + i], window.pad[i]) for i in (0, 1)
