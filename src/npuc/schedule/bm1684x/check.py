@@ -313,9 +313,9 @@ def _side(
 def _meet(a: Access, b: Access) -> bool:
     pairs = ((a.writes, b.reads), (a.reads, b.writes), (a.writes, b.writes))
     return any(
-        one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
-        for ones, others in pairs
-        for one in ones
+        area[0] == other[0] and area[1] < other[2] and other[1] < area[2]
+        for areas, others in pairs
+        for area in areas
         for other in others
     )
 
