@@ -39,7 +39,10 @@ def figures(
     done: Compilation, to: Path, subgraphs: Sequence[dict[str, Any]], seconds: float, compile_seconds: float
 ) -> dict[str, Any]:
     """What is told, as plain data."""
+    from npuc.schedule.bm1684x.cycles import timeline
+
     chips = {part.name: part.schedule for part in done.chips}
+    times = [timeline(schedule.commands) for schedule in chips.values()]
     for entry in subgraphs:
         schedule = chips.get(entry["name"])
         if schedule is not None:
@@ -52,6 +55,8 @@ def figures(
         "seconds": seconds,
         "compile_seconds": compile_seconds,
         "subgraphs": list(subgraphs),
+        "cycles": sum(time.total for time in times),
+        "busy_cycles": {engine: sum(time.busy[engine] for time in times) for engine in ("tiu", "gdma")},
         "dram_bytes": sum(schedule.moved for schedule in chips.values()),
         "weights_bytes": sum(len(schedule.coefficients) for schedule in chips.values()),
         "workspace_bytes": sum(schedule.activations for schedule in chips.values()),
@@ -65,6 +70,8 @@ def tell(
     """The same in lines."""
     for entry in told["subgraphs"]:
         print_subgraph(printer, entry)
+    busy = ", ".join(f"{engine.upper()} {cycles:,}" for engine, cycles in told["busy_cycles"].items())
+    printer.say(f"  {'time':8} {told['cycles']:,} cycles by the vendor's table; busy: {busy}")
     printer.say(f"  {'DRAM':8} {size(told['dram_bytes'])} moved")
     printer.say(
         f"  {'memory':8} weights {size(told['weights_bytes'])}, activations {size(told['workspace_bytes'])}, "

@@ -151,7 +151,7 @@ FORMS = (
         "BC", "tiu", 32, _short(5),
         _TIU + "res0_prec@50:3 cmd_id_en@55:4 pwr_step@59:4 " + _sizes(64)
         + "opd0_c@128:16 opd0_w@144:16 res0_addr@192:32 opd0_addr@224:32",
-        "lane 0 to other lanes (3)",
+        "channels and columns exchanged (0)",
     ),
     _form(
         "SG", "tiu", 48, _short(6),

@@ -272,7 +272,21 @@ def _sg(values: Values) -> Access:
     return Access(tuple(reads), (result,))
 
 
-_TIU = {"CONV": _conv, "PORD": _pord, "AR": _ar, "RQ": _rq, "SG": _sg}
+def _bc(values: Values) -> Access:
+    shape = _shape(values)
+    for name, what in (("opd0", "operand"), ("res0", "result")):
+        _aligned(values[f"{name}_addr"], EU_BYTES, what)
+    if max(values["opd0_addr"], values["res0_addr"]) >= LANE_BYTES:
+        raise Broken("lanes", "its operand or result does not begin on lane 0")
+    if (values["opd0_c"], values["opd0_w"]) != (shape[3], shape[1]):
+        raise Broken("size", "its result is not its operand transposed")
+    given = _dense(values["opd0_addr"], (shape[0], values["opd0_c"], shape[2], values["opd0_w"]), 1)
+    result = _dense(values["res0_addr"], shape, 1)
+    _apart(result, (given,))
+    return Access((given,), (result,))
+
+
+_TIU = {"BC": _bc, "CONV": _conv, "PORD": _pord, "AR": _ar, "RQ": _rq, "SG": _sg}
 
 
 def _tensor(values: Values, model: Bmodel | None) -> Access:

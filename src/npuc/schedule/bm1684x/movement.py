@@ -52,6 +52,8 @@ class Turn:
     result: Value
     commands: tuple[tuple[int, int, Shape, Shape, Shape], ...]
     """Of each command: bytes of the operand and of the result, sizes, and strides of both."""
+    swap: tuple[int, int] | None = None
+    """Sizes of the operand's two axes, if it is a matrix that is transposed, which the TIU can do."""
 
 
 Movement = Moves | Turn
@@ -211,7 +213,11 @@ def permute(op: Any, graph: Graph) -> list[Movement]:
     axes = [
         (size, strides[axis], mine) for size, axis, mine in zip(sizes, op.order, own, strict=True) if size > 1
     ]
-    return [Turn(op.x, op.y, tuple(_turn_commands(_merged(axes))))]
+    merged = _merged(axes)
+    swap = None
+    if len(merged) == 2 and max(size for size, _, _ in merged) <= LARGEST:
+        swap = merged[1][0], merged[0][0]
+    return [Turn(op.x, op.y, tuple(_turn_commands(merged)), swap)]
 
 
 def _merged(axes: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

@@ -7,7 +7,7 @@ Any other layer is cut into tiles of rows, two of which are in local memory at a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from npuc.arrays import ceil_div
@@ -16,12 +16,20 @@ from npuc.ir.definition import TensorOp
 from npuc.program.bm1684x.commands import LANE_BYTES, LANES
 from npuc.schedule.bm1684x import elementwise, linear, pooling, resize  # noqa: F401  rules register themselves
 from npuc.schedule.bm1684x.chip_ops import RULES, ChipLayer, ChipTile, TileOperand, lane_need
-from npuc.schedule.bm1684x.layout import LocalTensor, Rows, Shape, aligned, dense_strides, lane_bytes
+from npuc.schedule.bm1684x.layout import (
+    LocalTensor,
+    Rows,
+    Shape,
+    aligned,
+    channel_chunks,
+    dense_strides,
+    lane_bytes,
+)
 from npuc.schedule.bm1684x.memory import NoRoom
-from npuc.schedule.bm1684x.movement import MOVES, Block, Movement, Moves, Turn
+from npuc.schedule.bm1684x.movement import MOVES, ONES, ZEROS, Block, Movement, Moves, Turn
 from npuc.schedule.bm1684x.order import Ordered, hoisted, ordered
 from npuc.schedule.bm1684x.placement import Placement, record_room
-from npuc.schedule.bm1684x.work import COPY_FROM_OPERAND, Address, Operand, constant
+from npuc.schedule.bm1684x.work import COPY_FROM_OPERAND, Address, Operand, constant, lanes, sizes
 from npuc.schedule.rules import NotHere
 
 RECORDS = 96 * 1024
@@ -280,11 +288,16 @@ class _Scheduler:
     def _move(self, movement: Movement) -> None:
         at = self._at
         if isinstance(movement, Turn):
+            if movement.swap is not None and self._transposed(movement, *movement.swap):
+                return
             source, target = at.in_ddr(movement.value), at.reserve(movement.result)
             for begin, end, shape, from_, to in movement.commands:
                 at.build.move(source.plus(begin), target.plus(end), shape, from_, to)
             return
         resident = [movement.result, *(block.value for block in movement.blocks)]
+        for block in movement.blocks:
+            if block.steps[3] > 1:  # the DMA would move element by element
+                self._bring(block.value, resident)
         place: LocalTensor | None = None
         any_local = any(at.stored(block.value).local is not None for block in movement.blocks)
         if movement.result in self._uses and any_local:
@@ -295,6 +308,41 @@ class _Scheduler:
         self._fill(movement, place)
         for block in movement.blocks:
             self._block(movement, block, place)
+
+    def _transposed(self, movement: Turn, rows: int, columns: int) -> bool:
+        """A matrix is turned in local memory, lanes for columns; False if it does not fit."""
+        at = self._at
+        stored = at.stored(movement.value)
+        shape, turned = (1, rows, 1, columns), (1, columns, 1, rows)
+        taken: list[int] = []
+        try:
+            fits = stored.local is not None and stored.shape[:2] == (1, rows)
+            if fits and stored.local is not None:
+                source = LocalTensor(stored.local.address, shape)
+            else:
+                address = at.in_ddr(movement.value)
+                source = LocalTensor(self._take(lane_bytes(shape), taken, [movement.value]), shape)
+                at.load(address, shape, source)
+            target = LocalTensor(self._take(lane_bytes(turned), taken, [movement.value]), turned)
+        except NoRoom:
+            for place in taken:
+                at.memory.give(place)
+            return False
+        at.build.tiu(
+            "BC", [lanes(source.address, source.size)], [lanes(target.address, target.size)], opd0_c=rows, opd0_w=columns,
+            res0_addr=target.address, opd0_addr=source.address, **sizes("res0", turned),
+        )  # fmt: skip
+        at.store(target, at.reserve(movement.result))
+        for place in taken:
+            at.memory.give(place)
+        return True
+
+    def _bring(self, value: Value, resident: Sequence[Value]) -> None:
+        """To local memory, if there is room for it."""
+        try:
+            self._at.in_local(value, resident)
+        except NoRoom:
+            return
 
     def _fill(self, movement: Moves, place: LocalTensor | None) -> None:
         if movement.fill is None:
@@ -310,6 +358,29 @@ class _Scheduler:
     def _block(self, movement: Moves, block: Block, place: LocalTensor | None) -> None:
         at = self._at
         source = at.stored(block.value)
+        if place is not None and source.local is not None and _keeps_lanes(block):
+            self._copy(block, source.local, place)
+            return
+        if (
+            place is not None
+            and source.local is not None
+            and block.steps[3] > 1
+            and block.start[1] % LANES == 0
+        ):
+            # First close together in the same lanes, then to others.
+            taken: list[int] = []
+            try:
+                dense = LocalTensor(
+                    self._take(lane_bytes(block.shape), taken, [movement.result, block.value]), block.shape
+                )
+            except NoRoom:
+                taken = []
+            if taken:
+                self._copy(replace(block, target=ZEROS, target_steps=ONES), source.local, dense)
+                end, own = _local_side(place, block.target, block.target_steps)
+                at.build.move(Address("local", dense.address), end, block.shape, dense.strides, own)
+                at.memory.give(taken[0])
+                return
         if source.local is not None and block.steps[1] == 1:
             begin, strides = _local_side(source.local, block.start, block.steps)
         else:
@@ -320,6 +391,33 @@ class _Scheduler:
             shape = at.stored(movement.result).shape
             end, own = _ddr_side(at.reserve(movement.result), shape, block.target, block.target_steps)
         at.build.move(begin, end, block.shape, strides, own)
+
+    def _copy(self, block: Block, source: LocalTensor, target: LocalTensor) -> None:
+        """Row of channels by row of channels."""
+        shape = block.shape
+        for n in range(shape[0]):
+            for row, count in channel_chunks(shape[1], 1):
+                sides = []
+                for local, start, steps in (
+                    (source, block.start, block.steps),
+                    (target, block.target, block.target_steps),
+                ):
+                    width = local.shape[3]
+                    begin = (
+                        local.row(start[0] + n * steps[0], start[1] // LANES + row)
+                        + start[2] * width
+                        + start[3]
+                    )
+                    strides = (0, 0, width * steps[2], steps[3])
+                    last = (shape[2] - 1) * strides[2] + (shape[3] - 1) * strides[3]
+                    sides.append(Operand(begin, "i8", strides, size=last + 1))
+                self._at.build.elementwise(COPY_FROM_OPERAND, (1, count, *shape[2:]), sides[1], sides[0])
+
+
+def _keeps_lanes(block: Block) -> bool:
+    """Whether every channel stays in its lane, so that the TIU can copy it, which is faster than the DMA."""
+    strides = (block.steps, block.target_steps)
+    return block.start[1] % LANES == block.target[1] % LANES == 0 and all(step[1] == 1 for step in strides)
 
 
 def _local_side(local: LocalTensor, start: Shape, steps: Shape) -> tuple[Address, Shape]:
