@@ -155,6 +155,9 @@ NETWORKS = {
             "resnet20", "cifar10_resnet20", (1, 3, 32, 32), "cifar10", Preprocess(mean=_MEAN, scale=_SCALE)
         ),
         Network(
+            "vit", "../transformers/cifar10_vit", (1, 3, 32, 32), "cifar10", Preprocess(mean=_MEAN, scale=_SCALE)
+        ),
+        Network(
             "yolox_nano", "yolox_nano", (1, 3, 416, 416), "coco", Preprocess(**_LETTERBOX), decoder="yolox:activated=1"
         ),
         Network(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,9 +14,10 @@ from npuc.calib.sources import open_data
 from npuc.flow import quantize_on_data
 from npuc.ir import Graph
 from npuc.quant.config import QuantizationConfig
-from npuc.quant.ladder import QuantizationContext
+from npuc.quant.ladder import Candidate, QuantizationContext, fallback, sequence, wide_layers
 from npuc.quant.ladder.wide_layers import MOST_LAYERS
 from npuc.quant.scheme import SCHEMES
+from npuc.target import load_target
 
 RNG = np.random.default_rng(5)
 SIZES = 2.0 ** -(np.arange(16) / 2)
@@ -64,3 +68,36 @@ def test_a_network_of_little_use_gets_16_bits_where_they_help_and_says_what_they
     said = [word for word in words if "would be of little use" in word]
     assert said and "first" in said[0] and "more cycles on edge-4t" in said[0], words
     assert not any("16 bits" in word for word in silent)
+
+
+def test_a_machine_without_16_bits_gets_what_it_can_and_a_warning(graph: Graph) -> None:
+    target = load_target("dpuczdx8g-b4096-like")
+    done, _ = quantize_on_data(graph, open_data(graph, samples(16)), target=target, threads=1)
+    schemes = [scheme for scheme in done.scheme_of.by_op.values() if scheme is not None]
+    assert schemes and not any(scheme.has_wide_activations for scheme in schemes)
+    assert not any("would be of little use" in word for word in done.graph.notes)
+    assert done.accuracy is not None and any("above its error" in word for word in done.accuracy.warnings)
+
+
+@pytest.mark.parametrize(
+    ("hopeless", "order"),
+    [(-100.0, ["equalize,smooth", "ranges", "wide"]), (100.0, ["equalize,smooth", "wide", "ranges"])],
+)
+def test_ranges_come_before_16_bits_unless_they_cannot_be_enough(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, hopeless: float, order: list[str]
+) -> None:
+    done: list[str] = []
+
+    def run_steps(context: Any, names: Sequence[str], *, start: Candidate) -> Candidate:
+        done.append(",".join(names))
+        return sequence.run_steps(context, names, start=start)
+
+    def with_wide_layers(best: Candidate, context: Any) -> Candidate | None:
+        done.append("wide")
+        return wide_layers.with_wide_layers(best, context)
+
+    monkeypatch.setattr(fallback, "HOPELESS", hopeless)
+    monkeypatch.setattr(fallback, "run_steps", run_steps)
+    monkeypatch.setattr(fallback, "with_wide_layers", with_wide_layers)
+    decibels, words, share = default(graph)
+    assert done == order and decibels > 6 and 0 < share <= MOST_LAYERS, (done, decibels, words)

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 STEPS = ("equalize", "smooth")
 LAST_STEPS = ("ranges",)
-"""Ranges are chosen after types: with 16 bits they need not be narrow."""
+HOPELESS = 5.0
+"""With fewer decibels, ranges alone do not make a network useful: types are chosen first, as ranges of 16 bits need not be
+narrow. Otherwise ranges come first, because they cost no cycles."""
 _LEAST_SAMPLES = 8
 """Fewer samples are not enough to tell which network is better."""
 
@@ -60,9 +62,10 @@ def fallback(
     )
     start = Candidate(graph, tuned.graph, tuned.table, tuned.scheme_of, context.validated_sqnr(tuned.graph))
     best = run_steps(context, STEPS, start=start)
-    if best.sqnr < USELESS:
+    wide = with_wide_layers(best, context) if best.sqnr < HOPELESS else None
+    best = run_steps(context, LAST_STEPS, start=wide or best)
+    if wide is None and best.sqnr < USELESS:
         best = with_wide_layers(best, context) or best
-    best = run_steps(context, LAST_STEPS, start=best)
     if best is start:
         return None
     drop_unused_weights(best.quantized)

@@ -28,6 +28,8 @@ MOST_LAYERS = 0.2
 _VARIANTS = (OWN, WIDE, Variant("i16", "i16"))
 _PROBED = 2
 """The number of samples for measuring noise: the layers that are looked for stand out by far."""
+_MOST_BYTES = 256 << 20
+"""The constants of the largest network whose layers are measured: each is run with a copy of them."""
 _POINTS = 2000
 """The number of choices of types that are compared."""
 _NAMED = 4
@@ -35,7 +37,7 @@ _NAMED = 4
 
 def with_wide_layers(best: Candidate, context: QuantizationContext) -> Candidate | None:
     """The network with 16 bits for at most a fifth of its layers; None if that gains too little, or is not possible."""
-    if context.cost_model is None:
+    if context.cost_model is None or not _counts(best.scheme_of)[1] or _bytes(best) > _MOST_BYTES:
         return None
     mixer = Mixer(best, context, context.cost_model, variants=_VARIANTS, probed=_PROBED)
     picks = _quietest(mixer)
@@ -55,7 +57,7 @@ def _quietest(mixer: Mixer) -> list[Pick]:
     most = MOST_LAYERS * _counts(mixer.best.scheme_of)[1]
     units = [
         [
-            replace(option, cost=option.cost / mixer.base_cost + len(_wide_ops(option.pick)) / most)
+            replace(option, cost=option.cost / max(1.0, mixer.base_cost) + len(_wide_ops(option.pick)) / most)
             for option in unit
         ]
         for unit in mixer.frontier.units
@@ -70,6 +72,10 @@ def _quietest(mixer: Mixer) -> list[Pick]:
 
 def _wide_ops(pick: Pick) -> set[Any]:
     return pick.unit.ops if pick.activation == "i16" else set()
+
+
+def _bytes(best: Candidate) -> int:
+    return sum(weight.nbytes for weight in best.source.weights.values())
 
 
 def _share(scheme_of: LayerSchemes) -> float:
