@@ -28,6 +28,8 @@ class Group:
     """Its tiles are not shared out among cores."""
     by_inputs: bool = False
     """One layer that is cut by its input channels, whose parts add up."""
+    keeps_seams: bool = False
+    """Rows that a tile and the next both need are kept from one to the other, and not made or loaded twice."""
     column_tiles: int = 1
     """Each tile of rows is cut into so many of columns: only where a user states it."""
     channel_tiles: int = 1
@@ -55,7 +57,7 @@ class Group:
                 entry[name] = getattr(self, name)
         if self.tile_count > 1:
             entry["resident_weights"] = self.resident_weights
-        for name in ("moved", "by_channels", "alone", "by_inputs"):
+        for name in ("moved", "by_channels", "alone", "by_inputs", "keeps_seams"):
             if getattr(self, name):
                 entry[name] = True
         return entry

@@ -33,6 +33,8 @@ from npuc.schedule.tiles import TILES, Tiles
 
 _LONGEST = 24
 """Layers of a group at most."""
+_WAYS = ((True, False, 2), (False, False, 2), (True, True, 2), (False, False, 1), (False, True, 1))
+"""How a group may be tiled: constants stay for all tiles, seams are kept, and how many tiles' operands are there at a time."""
 
 
 class DoesNotFit(Exception):
@@ -155,17 +157,25 @@ class Grouping(Tiles):
         layers = self.network.layers
         limit = max((layer.outputs[0].rows for layer in layers[first:last]), default=1)
         row = self._key(first, last, resident_in, resident_out)
-        for resident_weights in (True, False):
-            key = f"{row}{'+' if resident_weights else '-'}"
+        for resident_weights, seams, buffers in _WAYS if self.tiler.choices.seams > 1 else _WAYS[:2]:
+            key = f"{row}{'+' if resident_weights else '-'}{'s' if seams else ''}{buffers if buffers < 2 else ''}"
             if key not in self.candidates.known:
-                tiles = self.fewest_tiles(first, last, limit, resident_in, resident_out, resident_weights)
-                candidate = None if tiles is None else Tiling(tiles, *self.tile_sums(first, last, tiles))
+                tiles = self.fewest_tiles(
+                    first, last, limit, resident_in, resident_out, resident_weights, seams, buffers
+                )
+                candidate = (
+                    None if tiles is None else Tiling(tiles, *self.tile_sums(first, last, tiles, seams))
+                )
                 self.candidates.add(key, candidate)
             tiling = self.candidates.known[key]
-            if tiling is None or self.overlap(first, last, tiling.tiles) > self.pins.max_halo:
+            if tiling is None:
                 continue
-            group = Group(first, last, tiling.tiles, resident_weights)
+            if not seams and self.overlap(first, last, tiling.tiles) > self.pins.max_halo:
+                continue
+            group = Group(first, last, tiling.tiles, resident_weights, keeps_seams=seams)
             cost = self._tiles_cost(group, resident_in, resident_out, tiling)
+            if buffers < 2:  # engines wait for the operands
+                cost += self.transfer(tiling.loaded)
             if cost < best[0]:
                 best = cost, group
         return best
@@ -194,10 +204,12 @@ class Grouping(Tiles):
             return inf if into or out else self.moved_cost(group.first)
         if group.tiles == 1:
             return self.whole_cost(group.first, into, out)
-        need = self.tiled_memory(group.first, group.last, group.tiles, into, out, group.resident_weights)
+        need = self.tiled_memory(
+            group.first, group.last, group.tiles, into, out, group.resident_weights, group.keeps_seams, 1
+        )
         if need > self.capacity:
             return inf
-        tiling = Tiling(group.tiles, *self.tile_sums(group.first, group.last, group.tiles))
+        tiling = Tiling(group.tiles, *self.tile_sums(group.first, group.last, group.tiles, group.keeps_seams))
         return self._tiles_cost(group, into, out, tiling)
 
     def _tiles_cost(self, group: Group, into: bool, out: bool, tiling: Tiling) -> float:

@@ -56,7 +56,7 @@ _NAMES: dict[str, Mapping[int, str]] = {
     name: dict(enumerate(names)) for name, names in (("kind", KINDS), ("rounding", ROUNDINGS))
 }
 """Fields whose numbers have names; so have those that end in `_dtype`."""
-_FLAGS = ("moved", "by_channels", "alone", "by_inputs")
+_FLAGS = ("moved", "by_channels", "alone", "by_inputs", "keeps_seams")
 _TOKEN = re.compile(r'\s*(?:(#.*)|((?:[^\s"#]*=)?"(?:[^"\\]|\\.)*")|([^\s"]+))')
 
 

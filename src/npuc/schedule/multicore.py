@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
 
@@ -222,9 +222,7 @@ class CoreGrouping:
             return cost + loads + stores + self.barrier, Group(index, index + 1, by_inputs=self._sums(index))
         cost, group = self.grouping.tiled_cost(index, index + 1, False, False)
         if group is not None:
-            return cost + self.barrier, Group(
-                index, index + 1, group.tiles, group.resident_weights, alone=True
-            )
+            return cost + self.barrier, replace(group, alone=True)
         if self.grouping.moved_cost(index) < inf:
             return self.grouping.moved_cost(index) + self.barrier, Group(index, index + 1, moved=True)
         return inf, None

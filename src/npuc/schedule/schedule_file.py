@@ -67,6 +67,8 @@ class GroupEntry(BaseModel):
     """A layer whose output channels are shared out among cores."""
     alone: bool = False
     """Its tiles are not shared out among cores."""
+    keeps_seams: bool = False
+    """Rows that a tile and the next both need are kept."""
     column_tiles: PositiveInt = 1
     """Each tile of rows is cut into so many of columns."""
     channel_tiles: PositiveInt = 1
@@ -398,7 +400,9 @@ def _check_fit(grouping: Grouping, group: Group, group_entry: GroupEntry, target
             why = "a layer reads a result of the group as a whole, or one that leaves it has too few rows"
         raise ScheduleError(f"it cannot be cut into {group.tiles} tiles: {why}", where=_words(group_entry))
     need = int(
-        grouping.tiled_memory(group.first, group.last, group.tiles, False, False, group.resident_weights)
+        grouping.tiled_memory(
+            group.first, group.last, group.tiles, False, False, group.resident_weights, group.keeps_seams, 1
+        )
     )
     lever = "Use more tiles" + (", or resident_weights: false" if group.resident_weights else "")
     _check_bytes(need, grouping, group_entry, target, f"a tile of {group.tiles}", lever)

@@ -185,6 +185,8 @@ def fastest(
     trials: list[_Trial] = []
     failure: Exception | None = None
     for lowest, point in search_space(level, count, network, local, fixed):
+        if "choices" in point and point["choices"].seams > 1 and trials and not _is_tiled(trials[-1].done):
+            continue  # there are no seams
         try:
             done = assembled(
                 network,
@@ -206,6 +208,11 @@ def fastest(
         assert failure is not None
         raise failure
     return _least_memory(trials, level, target, cost_function)
+
+
+def _is_tiled(done: Scheduled) -> bool:
+    """Whether some layers do not run whole."""
+    return any(group.tiles > 1 for group in done.schedule_decisions.decisions.groups)
 
 
 @dataclass(frozen=True)

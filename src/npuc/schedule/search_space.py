@@ -29,6 +29,7 @@ def search_space(
         *([(1, {"level": 1, "cores": cores})] if cores > 1 else []),
         *(_on_cores(cores, usual) if cores > 1 else []),
         (1, {"level": 1}),
+        (1, {"level": 1, "choices": replace(usual, seams=2, chunk=usual.chunk // 2)}),
         (0 if level == 0 else 2, {"level": 0}),
         (2, {"level": 1, "spill_distance": 8}),
         (2, {"level": 1, "transfer_weight": 0.4}),

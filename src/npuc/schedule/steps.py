@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from npuc.arrays import ceil_div
+from npuc.program.instruction import Place
+from npuc.program.instructions import Copy
 from npuc.schedule.decisions import Decisions, Group
 from npuc.schedule.grouping import Grouping
 from npuc.schedule.layers import BLOCK, InstructionTemplate, Layer, Rows, Tensor, Tile
@@ -515,17 +517,25 @@ class _Builder:
                 if crosses and resident_out and not self.grouping.is_spilled(tensor, group.last):
                     kept[tensor] = self.work.buffer(tensor.name, tensor.size, (0, tensor.rows))
                     done[tensor] = 0
-        for tile in self._share_of(group):
+        seams: dict[Tensor, Buffer] = {}
+        leaving: list[Buffer] = []
+        share = self._share_of(group)
+        for tile in share:
             self.tile_number = tile
             rows = self.grouping.tile_rows(group.first, group.last, group.tiles, tile)
             assert rows is not None
             here: dict[Tensor, Buffer] = {}
+            before, seams = seams, {}
+            away: list[Buffer] = []
+            keep = {}
+            if group.keeps_seams and tile + 1 in share:
+                keep = self.grouping.seam(group.first, group.last, group.tiles, tile)
             for index in range(group.first, group.last):
                 layer = layers[index]
                 operands = []
                 for tensor in layer.inputs:
                     storage = tensor.storage
-                    operands.append(self._tile_operand(storage, index, rows, here, kept))
+                    operands.append(self._tile_operand(storage, index, rows, here, kept, before))
                 y = layer.outputs[0]
                 needed = rows[y]
                 if y in kept:
@@ -538,7 +548,13 @@ class _Builder:
                         f"{y.name}[{needed[0]}:{needed[1]}]", (needed[1] - needed[0]) * y.row_size, needed
                     )
                     here[y] = buffer
+                    if y in before:
+                        self._copy_rows(index, y, before[y], buffer)
+                        needed = self.tiler.expanded(
+                            layer, (before[y].rows[1], max(needed[1], before[y].rows[1]))
+                        )
                 if needed[0] >= needed[1]:
+                    self._keep_seams(index, group, keep, here, seams)
                     continue
                 scratch = self._scratch(layer, needed)
                 cuts = self.tiler.channel_cuts(layer)
@@ -547,11 +563,54 @@ class _Builder:
                     if not group.resident_weights or key not in constants:
                         constants[key] = self._constants(index, channels)
                     self._tile(index, needed, channels, operands, [buffer], constants[key], scratch)
+                if group.keeps_seams:
+                    for stored in leaving:  # on its way out while the next tile begins
+                        stored.touch(len(self.work.steps) - 1)
+                    leaving = []
                 own = self._own_rows(y, group, tile)
                 if own is not None:
                     self._store(index, y, buffer, own)
+                    away.append(buffer)
+                self._keep_seams(index, group, keep, here, seams)
+            leaving = [buffer for buffer in away if buffer not in kept.values()]
         self.tile_number = 0
         self.whole.update(kept)
+
+    def _keep_seams(
+        self,
+        index: int,
+        group: Group,
+        keep: Mapping[Tensor, Rows],
+        here: Mapping[Tensor, Buffer],
+        seams: dict[Tensor, Buffer],
+    ) -> None:
+        """Put rows for the next tile aside, of operands of a layer that no later one of the group reads."""
+        for tensor in dict.fromkeys(tensor.storage for tensor in self.network.layers[index].inputs):
+            last = max(use for use in self.grouping.uses[tensor] if use < group.last)
+            if tensor not in keep or tensor not in here or last != index:
+                continue
+            low, high = keep[tensor]
+            if (low, high) == here[tensor].rows:
+                seams[tensor] = here[tensor]  # all of it
+                continue
+            name = f"{tensor.name}[{low}:{high}]/seam"
+            seams[tensor] = self.work.buffer(name, (high - low) * tensor.row_size, (low, high))
+            self._copy_rows(index, tensor, here[tensor], seams[tensor])
+
+    def _copy_rows(self, index: int, tensor: Tensor, source: Buffer, target: Buffer) -> None:
+        """The rows of a tensor that two buffers have, from one to the other."""
+        low, high = max(source.rows[0], target.rows[0]), min(source.rows[1], target.rows[1])
+        size = (high - low) * tensor.row_size
+        at, to = ((low - buffer.rows[0]) * tensor.row_size for buffer in (source, target))
+        count = size // tensor.itemsize
+        sizes, strides = (1, 1, 1, 1, 1, count), (0, 0, 0, 0, 0, 1)
+        copy = Copy(Place("from", at), Place("to", to), tensor.itemsize, sizes, strides, strides)
+        template = InstructionTemplate(copy, (("from", at, at + size),), (("to", to, to + size),))
+        step = len(self.work.steps)
+        slots = {"from": source, "to": target}
+        self.work.steps.append(Compute(index, (template,), slots, tile_number=self.tile_number))
+        for buffer in slots.values():
+            buffer.touch(step)
 
     def _share_of(self, group: Group) -> range:
         """The tiles of a group that this core computes."""
@@ -656,12 +715,20 @@ class _Builder:
         rows: dict[Tensor, Rows],
         here: dict[Tensor, Buffer],
         kept: dict[Tensor, Buffer],
+        before: Mapping[Tensor, Buffer],
     ) -> Buffer:
         for place in (kept, here, self.whole):
             if tensor in place:
                 return place[tensor]
         low, high = rows[tensor]
+        if tensor in before and before[tensor].rows == (low, high):
+            here[tensor] = before[tensor]
+            return before[tensor]
         buffer = self.work.buffer(f"{tensor.name}[{low}:{high}]", (high - low) * tensor.row_size, (low, high))
         here[tensor] = buffer
-        self._load_rows(index, tensor, buffer, (low, high))
+        low = before[tensor].rows[1] if tensor in before else low
+        if low < high:
+            self._load_rows(index, tensor, buffer, (low, high))
+        if tensor in before:  # behind the load, from whose issue on there is room
+            self._copy_rows(index, tensor, before[tensor], buffer)
         return buffer

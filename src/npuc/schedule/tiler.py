@@ -23,6 +23,8 @@ class Choices:
     """Cycles that a tile of rows should keep an engine busy for."""
     most: int = 8
     """Tiles of rows at most."""
+    seams: int = 1
+    """2: groups may keep the rows at the seams of their tiles, and have the operands of one tile at a time only."""
     ahead: int = 1
     """Barriers that the constants of a group may be loaded ahead of, on several cores; 1: that before the group."""
     patience: int = 1000
