@@ -81,6 +81,8 @@ _LAZY = (
 _FUNCTIONS = {"compile": ("npuc.flow", "compile_model"), "from_torch": ("npuc.torch", "from_torch")}
 """Functions by their short names: module and name."""
 
+__all__ = ["__version__", *_LAZY, *_FUNCTIONS]
+
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
