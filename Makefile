@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h native/ort/*.c native/ort/*.h)
 
-.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir peers-sophgo test-sophgo bench-qdq test-frameworks test-browser studio test-studio sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore docs licences sbom clean
+.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir peers-sophgo test-sophgo bench-qdq test-frameworks test-browser studio test-studio sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore docs licences sbom wheels release-check clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -52,6 +52,8 @@ help:
 	@echo "make install-size  what 'pip install .' takes on disk, in a fresh environment"
 	@echo "make docs          write the generated pages again"
 	@echo "make licences      write docs/third-party.md, the licences of all that an installation brings"
+	@echo "make wheels        dist/: the source distribution, wheels of npuc-runtime for x86-64 and aarch64, the wheel of npuc"
+	@echo "make release-check these wheels in empty environments outside of the repository: demo, and the runtime alone"
 	@echo "make sbom          write build/npuc.cdx.json, a software bill of materials (CycloneDX)"
 	@echo "make clean         remove .venv, build outputs and caches"
 
@@ -270,6 +272,21 @@ licences: $(STAMPS)/npuc
 
 sbom: $(STAMPS)/npuc
 	$(BIN)/python release/sbom.py build/npuc.cdx.json
+
+RELEASE := build/release
+
+$(RELEASE)/stamp:
+	@echo "installing what builds wheels in $(RELEASE)"
+	@$(PYTHON) -m venv $(RELEASE)
+	@$(RELEASE)/bin/python -m pip install -qq --disable-pip-version-check build ziglang auditwheel
+	@touch $@
+
+wheels: $(RELEASE)/stamp
+	$(RELEASE)/bin/python release/wheels.py dist
+	$(RELEASE)/bin/python -m auditwheel show dist/npuc_runtime-*_x86_64.whl
+
+release-check: wheels
+	$(PYTHON) release/check.py dist
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -44,7 +44,7 @@ LENIENT = {
 
 STATE = {
     "npuc.cli.console": {"_SHOWN"},
-    "npuc.evaluate.plan": {"_open"},
+    "npuc.distribute.cluster": {"_open"},
     "npuc.files": {"_before_mapping"},
     "npuc.frontend.onnx.subgraphs": {"RULES"},  # a list: rules are tried in order, and have no names
     "npuc.integrations.onnxruntime": {"_REPORTS", "_KEPT"},
@@ -54,6 +54,8 @@ STATE = {
     "npuc.program.custom_kernels": {"_ALIVE"},
     "npuc.registries": {"REGISTRIES"},
     "npuc.runtime.process": {"_living"},
+    "npuc.schedule.bm1684x.chip_ops": {"RULES"},  # by the class of an op, filled by its own modules
+    "npuc.schedule.bm1684x.movement": {"MOVES"},  # likewise
 }
 """Tables of modules that functions write to and that are no registries."""
 

@@ -67,3 +67,34 @@ def test_hooks_before_a_commit_call_what_is_there() -> None:
     assert all(
         hook["entry"].startswith((".venv/bin/ruff", ".venv/bin/python -m npuc.cli.gendocs")) for hook in hooks
     )
+
+
+def test_the_runtime_is_a_package_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A small wheel split in two: each file in one of them, nothing of the compiler in the runtime, the same bytes again."""
+    import zipfile
+
+    monkeypatch.syspath_prepend(str(ROOT / "release"))
+    import split  # type: ignore[import-not-found,unused-ignore]
+
+    source = ROOT / "src"
+    files = [path for path in source.rglob("*.py") if "__pycache__" not in path.parts]
+    whole = tmp_path / "npuc-0.1.0-py3-none-linux_x86_64.whl"
+    with zipfile.ZipFile(whole, "w") as archive:
+        for path in files:
+            archive.write(path, path.relative_to(source).as_posix())
+        archive.writestr("npuc/_native/libnpuc.so", b"library")
+        archive.writestr("npuc/_native/src/conv.c", b"source")
+        archive.writestr(
+            "npuc-0.1.0.dist-info/METADATA", "Metadata-Version: 2.4\nName: npuc\nVersion: 0.1.0\n\n→\n"
+        )
+        archive.writestr("npuc-0.1.0.dist-info/entry_points.txt", "[console_scripts]\nnpuc = npuc.cli:main\n")
+    made = [split.split(whole, "manylinux_2_17_x86_64", tmp_path / name) for name in ("one", "two")]
+    for once, again in zip(*made, strict=True):
+        assert once.read_bytes() == again.read_bytes()
+    runtime, compiler = ({*zipfile.ZipFile(path).namelist()} for path in made[0])
+    assert not {name for name in runtime & compiler if not name.startswith("npuc-")}
+    assert {"npuc/__init__.py", "npuc/runtime/runner.py", "npuc/_native/libnpuc.so"} <= runtime
+    assert {"npuc/flow.py", "npuc/ir/graph.py", "npuc/_native/src/conv.c"} <= compiler
+    assert not any(name.startswith(("npuc/ir/", "npuc/quant/", "npuc/cli/")) for name in runtime)
+    metadata = zipfile.ZipFile(made[0][1]).read("npuc-0.1.0.dist-info/METADATA").decode()
+    assert "Requires-Dist: npuc-runtime==0.1.0" in metadata and metadata.endswith("→\n")

@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu.h"
 #include "floats.h"
 #include "npuc/float.h"
 #include "threads.h"
 
 #if NPUC_HAVE_AVX2
-#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -119,21 +119,11 @@ NPUC_INLINE WITH_AVX512 __m512 widen16(const void *x, ptrdiff_t i, int32_t dtype
 #include "float_tile.h"
 #endif
 
-#if NPUC_HAVE_AVX2
-/* Conversions of 16-bit floats. Asked of the CPU itself: clang before 17 has no such name for __builtin_cpu_supports. */
-static int has_f16c(void)
-{
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
-}
-#endif
-
 static const float_ops *ops_in_use(int32_t dtype)
 {
 #if NPUC_HAVE_AVX2
-    __builtin_cpu_init();
     if (npuc_use_avx512()) return &ops_avx512;
-    if (npuc_use_avx2() && __builtin_cpu_supports("fma") && has_f16c()) return &ops_avx2;
+    if (npuc_use_avx2() && npuc_cpu_fma_f16c()) return &ops_avx2;
 #endif
     return dtype == NPUC_F32 ? &ops_portable_f32 : &ops_portable;
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <stdatomic.h>
 
+#include "cpu.h"
 #include "gemm.h"
 #include "npuc/gemm.h"
 
@@ -25,11 +26,8 @@ static _Atomic(const npuc_gemm_ops *) chosen;
 static int usable(const npuc_gemm_ops *ops)
 {
 #if NPUC_SEVERAL
-    __builtin_cpu_init();
-    if (ops == &npuc_gemm_avx2) return __builtin_cpu_supports("avx2") != 0;
-    if (ops == &npuc_gemm_avx512)
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+    if (ops == &npuc_gemm_avx2) return npuc_cpu_avx2();
+    if (ops == &npuc_gemm_avx512) return npuc_cpu_avx512();
 #endif
     return ops == &npuc_gemm_portable;
 }

@@ -5,6 +5,7 @@
  * float is exact in double. A histogram whose range is a power of two can double it by adding neighbours, which gives
  * exactly the counts of the wider bins: so the range may grow at any block.
  */
+#include "cpu.h"
 #include "npuc/observe.h"
 #include "npuc/gemm.h"
 
@@ -150,7 +151,7 @@ __attribute__((target("avx2"))) static void bin_avx2(const float *x, size_t n, f
 static int use_avx2(int32_t flags)
 {
 #if HAVE_AVX2
-    return !(flags & NPUC_OBSERVE_PORTABLE) && strcmp(npuc_isa(), "portable") != 0 && __builtin_cpu_supports("avx2");
+    return !(flags & NPUC_OBSERVE_PORTABLE) && strcmp(npuc_isa(), "portable") != 0 && npuc_cpu_avx2();
 #else
     (void)flags;
     return 0;

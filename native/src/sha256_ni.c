@@ -1,20 +1,14 @@
 /* SHA-256 by the SHA extensions of x86-64: two of a block's 64 rounds an instruction. */
+#include "cpu.h"
 #include "sha256.h"
 
 #if NPUC_SHA_NI
 
-#include <cpuid.h>
 #include <immintrin.h>
 
 #define USES __attribute__((target("sha,sse4.1,ssse3")))
 
-int npuc_sha256_ni_usable(void)
-{
-    unsigned a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 9 & 1) || !(c >> 19 & 1)) /* SSSE3, SSE4.1 */
-        return 0;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b >> 29 & 1);
-}
+int npuc_sha256_ni_usable(void) { return npuc_cpu_sha(); }
 
 USES void npuc_sha256_ni(uint32_t state[8], const uint8_t *bytes, uint64_t count)
 {

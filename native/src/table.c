@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "cpu.h"
 #include "loops.h"
 
 #if NPUC_HAVE_AVX2
@@ -35,11 +36,7 @@ __attribute__((target("avx512f,avx512bw,avx512vbmi"))) static void bytes_vbmi(co
     }
 }
 
-static int has_vbmi(void)
-{
-    __builtin_cpu_init();
-    return npuc_use_avx512() && __builtin_cpu_supports("avx512vbmi") != 0;
-}
+static int has_vbmi(void) { return npuc_use_avx512() && npuc_cpu_avx512vbmi(); }
 #else
 static int has_vbmi(void) { return 0; }
 #endif

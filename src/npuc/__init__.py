@@ -86,11 +86,26 @@ __all__ = ["__version__", *_LAZY, *_FUNCTIONS]
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return import_module(f"npuc.{name}")
+        return _part(f"npuc.{name}")
     if name in _FUNCTIONS:
         module, function = _FUNCTIONS[name]
-        return getattr(import_module(module), function)
+        return getattr(_part(module), function)
     raise AttributeError(f"module 'npuc' has no attribute '{name}'")
+
+
+def _part(module: str) -> Any:
+    """A module of npuc; where only `npuc-runtime` is installed, most are not there."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        from npuc.errors import MissingExtraError
+
+        raise MissingExtraError(
+            f"{module} is part of the compiler, and only its runtime is installed",
+            fix="Install it with: pip install npuc",
+        ) from error
 
 
 def __dir__() -> list[str]:

@@ -124,6 +124,11 @@ def _lines(text: str, forms: Mapping[str, Check], made: Made) -> Counter[str]:
     return seen
 
 
+def _no_wide(made: Made, match: re.Match[str]) -> None:
+    formats = load_target(match["machine"]).arithmetic.activations.formats
+    assert "i16" not in formats and float(match["wide"]) > float(match["now"])
+
+
 def _skip(made: Made, match: re.Match[str]) -> None:
     """Says nothing about placement or accuracy."""
 
@@ -397,6 +402,9 @@ _NOTES: dict[str, Check] = {
             _alike(match["mean"], float(np.mean(list(made.decibels[0].values())))),
             _alike(match["alone"], min(made.decibels[1].values())),
         )[0]
+    ),
+    r"(?P<machine>\S+) has no activations of 16 bits, with which the worst slice would have (?P<wide>[\d.]+) dB instead of (?P<now>[\d.]+)": (
+        _no_wide
     ),
     # Of candidates that were not kept, and of what comes before the last step.
     r"per-tensor scales (?:leave the outputs at|left) .*": _skip,

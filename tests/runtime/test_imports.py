@@ -20,6 +20,7 @@ HEAVY = (
     "onnx",
     "onnxruntime",
     "torch",
+    "PIL",
     "npuc.ir",
     "npuc.target",
     "npuc.schedule",
@@ -56,3 +57,13 @@ def test_a_model_runs_without_the_compiler(on_cpu: bool, tmp_path: Path) -> None
     )
     # ONNX Runtime is there only where a CPU subgraph needs it.
     assert _loaded(code) == (["onnxruntime"] if on_cpu else [])
+
+
+def test_an_image_without_pillow_is_a_sentence(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['PIL'] = None; from npuc.errors import MissingExtraError;"
+        "from npuc.runtime.inputs import _image_loading\n"
+        "try: _image_loading()\nexcept MissingExtraError as error: print(error.paragraph())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install pillow" in done.stdout, done.stderr

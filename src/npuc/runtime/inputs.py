@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import numpy as np
-from PIL import Image
 
 from npuc.arrays import Array
-from npuc.errors import InputDataError, PreprocessError, UsageError
-from npuc.images.loading import image_tensor, load_image
+from npuc.errors import InputDataError, MissingExtraError, PreprocessError, UsageError
 from npuc.images.preprocess import CHANNELS, Preprocess
 from npuc.program.model import CompiledModel
 from npuc.runtime.tensors import ModelPort, ModelPorts, TensorInfo
@@ -92,7 +92,7 @@ def _array(
 
 def is_image(value: Any, info: TensorInfo, preprocessing: Mapping[str, Preprocess]) -> bool:
     """Whether a value is a picture that the model says how to prepare, or the name of one, and no tensor."""
-    if isinstance(value, str | Path | Image.Image):
+    if isinstance(value, str | Path) or _is_pillow_image(value):
         return True
     if info.name not in preprocessing or not isinstance(value, np.ndarray) or value.dtype != np.uint8:
         return False
@@ -101,6 +101,23 @@ def is_image(value: Any, info: TensorInfo, preprocessing: Mapping[str, Preproces
         return value.ndim == 3 and value.shape[2] in CHANNELS.values() and value.shape != info.shape
     # Height x width x channels, where the input has a batch axis as well.
     return value.ndim in (2, 3) and value.ndim < len(info.shape)
+
+
+def _is_pillow_image(value: Any) -> bool:
+    """Nobody has an image of Pillow's before Pillow is loaded, so this does not load it."""
+    pillow = sys.modules.get("PIL.Image")
+    return pillow is not None and isinstance(value, pillow.Image)
+
+
+def _image_loading() -> ModuleType:
+    """`npuc.images.loading`, which needs Pillow: models that are given tensors run without it."""
+    try:
+        from npuc.images import loading
+    except ImportError as error:
+        raise MissingExtraError(
+            "images are decoded by Pillow, which is not installed", fix="Install it with: pip install pillow"
+        ) from error
+    return loading
 
 
 def _image_tensors(value: Any, info: TensorInfo, preprocessing: Mapping[str, Preprocess], raw: bool) -> Array:
@@ -119,9 +136,12 @@ def _image_tensors(value: Any, info: TensorInfo, preprocessing: Mapping[str, Pre
 
 
 def _image_tensor(value: Any, preprocess: Preprocess, info: TensorInfo) -> Array:
+    loading = _image_loading()
     if isinstance(value, str | Path):
-        return load_image(value, preprocess, info.shape, info.dtype)
+        return cast(Array, loading.load_image(value, preprocess, info.shape, info.dtype))
     if isinstance(value, np.ndarray):
+        from PIL import Image
+
         try:
             value = Image.fromarray(value[:, :, 0] if value.ndim == 3 and value.shape[2] == 1 else value)
         except (TypeError, ValueError) as error:
@@ -129,7 +149,7 @@ def _image_tensor(value: Any, preprocess: Preprocess, info: TensorInfo) -> Array
                 f"an array of shape {list(value.shape)} is no image of height x width x channels",
                 where=f"input '{info.name}'",
             ) from error
-    return image_tensor(value, preprocess, info.shape, info.dtype)
+    return cast(Array, loading.image_tensor(value, preprocess, info.shape, info.dtype))
 
 
 @dataclass(frozen=True)

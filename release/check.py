@@ -1,0 +1,108 @@
+"""Install built wheels as a user does, outside of the repository and without a compiler, and run them: `make release-check`.
+
+    python release/check.py dist/
+
+Both wheels go into one empty environment, which compiles and runs the demo network; the runtime alone goes into another, which
+runs the compiled model and must give the same bits without the compiler's packages. PATH has no compiler, so that none is used
+unseen.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+_RUN = """
+import sys
+import numpy as np
+from npuc.runtime import Runner
+samples = np.load(sys.argv[2])["image"]
+with Runner(sys.argv[1]) as runner:
+    np.save(sys.argv[3], runner.run({"image": samples})["logits"])
+heavy = {"onnx", "onnxruntime", "xdsl", "pydantic", "torch", "PIL"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Install, run, compare; the first step that fails ends it."""
+    if len(arguments) != 1:
+        print("usage: python release/check.py FOLDER", file=sys.stderr)
+        return 2
+    folder = Path(arguments[0]).resolve()
+    (runtime,) = folder.glob(f"npuc_runtime-*_{platform.machine()}.whl")
+    (compiler,) = folder.glob("npuc-*-any.whl")
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Path(scratch)
+        for name in ("digits.onnx", "digits_samples.npz"):
+            shutil.copy(ROOT / "examples" / name, place)
+        (place / "run.py").write_text(_RUN)
+        whole, small = _environment(place / "whole"), _environment(place / "small")
+        _call(
+            place, whole, "python", "-m", "pip", "install", "-q", *_CONSTRAINTS, str(runtime), str(compiler)
+        )
+        _call(place, whole, "npuc", "doctor")
+        compile_ = (
+            "compile",
+            "digits.onnx",
+            "--target",
+            "edge-4t",
+            "--calib",
+            "digits_samples.npz",
+            "-o",
+            "digits.npu",
+        )
+        _call(place, whole, "npuc", *compile_)
+        _call(place, whole, "npuc", "run", "digits.npu", "--input", "digits_samples.npz")
+        _call(place, whole, "python", "run.py", "digits.npu", "digits_samples.npz", "whole.npy")
+        _call(place, small, "python", "-m", "pip", "install", "-q", *_CONSTRAINTS, str(runtime))
+        _call(place, small, "python", "run.py", "digits.npu", "digits_samples.npz", "small.npy")
+        if (place / "whole.npy").read_bytes() != (place / "small.npy").read_bytes():
+            print("the runtime alone gives other bits than the whole", file=sys.stderr)
+            return 1
+        own = sum(path.stat().st_size for path in _packages(small).glob("npuc*/**/*") if path.is_file())
+        print(
+            f"installed: npuc {_size(whole):.0f} MB with all that it needs; npuc-runtime {own / 1e6:.1f} MB itself"
+        )
+    print("the wheels install, compile and run; the runtime alone gives the same bits")
+    return 0
+
+
+_CONSTRAINTS = ("--disable-pip-version-check", "-c", str(ROOT / "constraints.txt"))
+
+
+def _environment(folder: Path) -> Path:
+    venv.create(folder, with_pip=True)
+    return folder
+
+
+def _call(place: Path, environment: Path, program: str, *arguments: str) -> None:
+    print(
+        "$", program, *[Path(word).name if word.startswith("/") else word for word in arguments], flush=True
+    )
+    # No compiler and no repository in sight.
+    settings = {"PATH": str(environment / "bin"), "HOME": str(place)} | {
+        name: value for name, value in os.environ.items() if name.startswith("PIP_")
+    }
+    subprocess.run([str(environment / "bin" / program), *arguments], cwd=place, env=settings, check=True)
+
+
+def _packages(environment: Path) -> Path:
+    return next((environment / "lib").glob("python3*/site-packages"))
+
+
+def _size(environment: Path) -> float:
+    """Megabytes of all packages but pip itself."""
+    files = (path for path in _packages(environment).rglob("*") if path.is_file() and "pip" not in path.parts)
+    return sum(path.stat().st_size for path in files) / 1e6
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
