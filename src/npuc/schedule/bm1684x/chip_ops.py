@@ -16,6 +16,7 @@ from npuc.arrays import Array, ceil_div
 from npuc.ir import Graph, Value, shape_of
 from npuc.ir.dtypes import quant_of
 from npuc.program.bm1684x.commands import LANES
+from npuc.registries import Registry
 from npuc.schedule.bm1684x.layout import LaneRecord, LocalTensor, Rows, Shape, aligned, canonical, lane_bytes
 from npuc.schedule.bm1684x.work import Builder
 from npuc.schedule.rules import NotHere
@@ -89,17 +90,15 @@ class ChipTile:
 
 
 Rule = Callable[[Any, Graph], ChipLayer]
-RULES: dict[type, Rule] = {}
-
-
-def chip_rule(*ops: type) -> Callable[[Rule], Rule]:
-    """Register the rule that makes layers of ops."""
-
-    def register(rule: Rule) -> Rule:
-        RULES.update(dict.fromkeys(ops, rule))
-        return rule
-
-    return register
+RULES: Registry[type, Rule] = Registry(
+    "commands of the BM1684X for the op",
+    provider=tuple(
+        f"npuc.schedule.bm1684x.{name}" for name in ("linear", "elementwise", "pooling", "resize")
+    ),
+)
+"""Op class to its rule."""
+chip_rule = RULES.register
+"""Register the rule that makes layers of op classes."""
 
 
 def operand(value: Value, shape: Sequence[int] | None = None) -> TileOperand:

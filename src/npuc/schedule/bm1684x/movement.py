@@ -12,6 +12,7 @@ from typing import Any
 
 from npuc.ir import Graph, Value, shape_of, top
 from npuc.ir.dtypes import quant_of
+from npuc.registries import Registry
 from npuc.schedule.bm1684x.chip_ops import operand
 from npuc.schedule.bm1684x.layout import LARGEST, Shape, canonical
 from npuc.schedule.rules import NotHere
@@ -57,19 +58,12 @@ class Turn:
 
 
 Movement = Moves | Turn
-MOVES: dict[type, Callable[[Any, Graph], list[Movement]]] = {}
+MOVES: Registry[type, Callable[[Any, Graph], list[Movement]]] = Registry("moves of the BM1684X for the op")
+"""Op class to its rule."""
+moves = MOVES.register
+"""Register the rule of op classes."""
 ONES: Shape = (1, 1, 1, 1)
 ZEROS: Shape = (0, 0, 0, 0)
-
-
-def moves(*ops: type) -> Callable[[Any], Any]:
-    """Register a rule."""
-
-    def register(rule: Any) -> Any:
-        MOVES.update(dict.fromkeys(ops, rule))
-        return rule
-
-    return register
 
 
 def _check(blocks: Sequence[Block]) -> None:

@@ -14,7 +14,6 @@ from npuc.arrays import ceil_div
 from npuc.ir import Graph, Value, top, value_name
 from npuc.ir.definition import TensorOp
 from npuc.program.bm1684x.commands import LANE_BYTES, LANES
-from npuc.schedule.bm1684x import elementwise, linear, pooling, resize  # noqa: F401  rules register themselves
 from npuc.schedule.bm1684x.chip_ops import RULES, ChipLayer, ChipTile, TileOperand, lane_need
 from npuc.schedule.bm1684x.layout import (
     LocalTensor,
