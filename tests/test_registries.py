@@ -54,8 +54,6 @@ STATE = {
     "npuc.program.custom_kernels": {"_ALIVE"},
     "npuc.registries": {"REGISTRIES"},
     "npuc.runtime.process": {"_living"},
-    "npuc.schedule.bm1684x.chip_ops": {"RULES"},  # by the class of an op, filled by its own modules
-    "npuc.schedule.bm1684x.movement": {"MOVES"},  # likewise
 }
 """Tables of modules that functions write to and that are no registries."""
 
