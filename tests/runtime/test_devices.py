@@ -138,6 +138,13 @@ def test_unknown_names(model: CompiledModel) -> None:
     with pytest.raises(DeviceError, match="device 'broken': it cannot be opened: no board here"):
         Runner(model, "broken")
 
+    def told() -> Device:
+        raise DeviceError("its firmware is too old", where="device 'told'")
+
+    register_device("told", told)
+    with pytest.raises(DeviceError, match=r"^\[E506\] device 'told': its firmware is too old\.$"):
+        Runner(model, "told")
+
 
 def test_devices_of_packages(
     model: CompiledModel, tmp_path: Path, images: Array, monkeypatch: pytest.MonkeyPatch

@@ -91,6 +91,8 @@ def open_device(device: str | Device) -> Device:
         factory = _from_package(device)
     try:
         return factory()
+    except DeviceError:
+        raise  # the driver says it itself
     except Exception as error:
         raise DeviceError(f"it cannot be opened: {error}", where=f"device '{device}'") from error
 
