@@ -397,8 +397,6 @@ def quantize_network(
         network = Prequantized(graph)
         words = ""
         if config is None or "scheme" not in config.model_fields_set:
-            from npuc.quant.rewritten import rewrite_for
-
             own = own_arithmetic(network.follows_tflite, target, network.stated)
             base = own.scheme
             if target is not None and scheme_for(target).needs_ranges:
@@ -410,6 +408,8 @@ def quantize_network(
         if target is None:
             integers = network.lower(scheme_of)
         else:
+            from npuc.quant.rewritten import rewrite_for
+
             own = own_arithmetic(network.follows_tflite, target, network.stated)
             rewritten = rewrite_for(network, target, scheme_of, own, may_widen=bool(words))
             integers = rewritten.graph

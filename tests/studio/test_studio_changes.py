@@ -212,6 +212,7 @@ def test_jobs_wait_their_turn_and_can_be_cancelled_before_it(project_folder: Pat
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert [job.state for job in started] == ["done", "done", "done", "cancelled", "done"]
+    monkeypatch.setattr("npuc.studio.jobs._PROGRAM", "import time; time.sleep(60); print('{}')")
     late = [jobs.start("late", [], wait=True) for _ in range(4)]
     jobs.close()
     assert all(job.state == "cancelled" for job in late)

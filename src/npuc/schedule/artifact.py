@@ -158,7 +158,8 @@ class ComputeStep:
     tile_number: int
     """Which of the tiles of its group."""
     tile: Tile | None
-    """The rows and channels; None: a block of a tensor that goes from DRAM to DRAM is turned on its way."""
+    """The rows and channels; None: rows at the seam of two tiles are copied aside, or a block of a tensor that goes from DRAM to
+    DRAM is turned on its way."""
     operands: Mapping[str, int]
     """Buffers by the names that instructions have for them: `in0`, `out0`, `const`, `scratch` and so on."""
     instructions: tuple[Issued, ...]

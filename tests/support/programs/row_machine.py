@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 
 from npuc.arrays import Array
+from npuc.program.instruction import Place, TypedInstruction
+from npuc.program.instructions import Copy
 from npuc.schedule import Schedule
 from npuc.schedule.artifact import (
     BarrierStep,
@@ -84,8 +86,24 @@ def _program(schedule: Schedule, core: CoreSchedule) -> Iterator[str]:
             case ComputeStep():
                 op = schedule.layers[step.layer].op
                 at = {slot: core.buffers[number].address for slot, number in step.operands.items()}
-                assert step.tile is not None
-                yield from _RULES[type(op)](op, step.tile, at)
+                if step.tile is None:  # rows at the seam of two tiles are copied aside
+                    yield from (
+                        line for issued in step.instructions for line in _moves(issued.instruction, at)
+                    )
+                else:
+                    yield from _RULES[type(op)](op, step.tile, at)
+
+
+def _moves(copy: TypedInstruction, at: Mapping[str, int]) -> Iterator[str]:
+    """A copy between views of local memory as dense runs."""
+    assert isinstance(copy, Copy) and isinstance(copy.x, Place) and isinstance(copy.y, Place)
+    assert copy.x_stride[-1] == copy.y_stride[-1] == 1 or copy.size[-1] == 1
+    for place in product(*map(range, copy.size[:-1])):
+        x, y = (
+            sum(map(int.__mul__, place, strides)) * copy.bytes for strides in (copy.x_stride, copy.y_stride)
+        )
+        source, target = at[copy.x.slot] + copy.x.offset + x, at[copy.y.slot] + copy.y.offset + y
+        yield f"move x={source} y={target} size={copy.size[-1] * copy.bytes}"
 
 
 def _runs(block: Block | None, size: int) -> Iterator[tuple[int, int, int]]:
@@ -195,6 +213,10 @@ class _Core:
             return
         numbers = {key: int(value) for key, value in (word.split("=") for word in words)}
         getattr(self, f"_{name}")(numbers)
+
+    def _move(self, numbers: dict[str, int]) -> None:
+        x, y, size = numbers["x"], numbers["y"], numbers["size"]
+        self.memory[y : y + size] = self.memory[x : x + size].copy()
 
     def _int8(self, at: int, *shape: int) -> Array:
         return self.memory[at : at + int(np.prod(shape))].view(np.int8).reshape(shape).astype(np.int64)
