@@ -4,11 +4,12 @@ Both tools compile the same file for the same machine: Vela for ethos-u65-256 wi
 preset `ethos-u65-256-like`, which states that machine. `SRAM` is the on-chip memory that the program needs, up to the highest
 byte that it touches: Vela's own figure of its arena, and the highest allocation of npuc. `KB` is what goes over the DRAM port,
 `s` the CPU time from the file to the program in a process that has the tool loaded, the least of three runs. `command` are the
-wall times of the two commands, start-up included, the least of three runs that take turns; npuc searches anew. npuc takes as
-much memory as its speed needs, Vela as much as its tensors do; the last columns are npuc with `--local-memory` at Vela's
-figure: its memory, bytes and cycles then. `plain` is Vela's bytes with its weights as large as they are in the file. Weights are
-compressed by both, each with its own codec: Vela's is the one that the hardware decodes, npuc's is a stand-in. Cycles
-of the two tools come from different models of the machine and are not compared.
+wall and CPU times of the two commands, start-up included, the least of three runs that take turns; npuc searches anew, and both
+find their modules compiled, as after an installation. npuc takes as much memory as its speed needs, Vela as much as its
+tensors do; the last columns are npuc with `--local-memory` at Vela's figure: its memory, bytes and cycles then. `plain` is
+Vela's bytes with its weights as large as they are in the file. Weights are compressed by both, each with its own codec: Vela's
+is the one that the hardware decodes, npuc's is a stand-in. Cycles of the two tools come from different models of the machine
+and are not compared.
 
     python benchmarks/bench_vela.py [--models kws_int8,...] [--commands]
 
@@ -21,6 +22,7 @@ import argparse
 import contextlib
 import csv
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -113,8 +115,8 @@ def vela(path: Path) -> Outcome | None:
     return Outcome(memory, total, seconds, cycles, total + max(0, original - weights))
 
 
-def commands(path: Path) -> tuple[float, float]:
-    """Wall seconds of the commands of Vela and of npuc, start-up included."""
+def commands(path: Path) -> list[tuple[float, float]]:
+    """Wall and CPU seconds of the commands of Vela and of npuc, start-up included."""
     tools = Path(sys.executable).parent
     with tempfile.TemporaryDirectory() as folder:
         theirs = [tools / "vela", path, *_OPTIONS, "--output-dir", folder]
@@ -128,26 +130,40 @@ def commands(path: Path) -> tuple[float, float]:
             "-o",
             f"{folder}/model.npu",
         ]
-        uncached = {**os.environ, "NPUC_CACHE": "off"}
-        seconds: list[list[float]] = [[], []]
+        environment = {**os.environ, "NPUC_CACHE": "off"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # pip compiles what it installs
+        seconds: list[list[tuple[float, float]]] = [[], []]
         for _ in range(_TIMES):
             for times, command in zip(seconds, (theirs, ours), strict=True):
-                began = time.perf_counter()
-                subprocess.run(list(map(str, command)), check=True, capture_output=True, env=uncached)
-                times.append(time.perf_counter() - began)
-    return min(seconds[0]), min(seconds[1])
+                began, used = time.perf_counter(), _children_time()
+                subprocess.run(list(map(str, command)), check=True, capture_output=True, env=environment)
+                times.append((time.perf_counter() - began, _children_time() - used))
+    return [(min(wall for wall, _ in times), min(cpu for _, cpu in times)) for times in seconds]
+
+
+def _children_time() -> float:
+    """CPU seconds of the commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def compare_commands(names: list[str]) -> None:
-    """Print the wall times of the commands."""
-    print(f"{'command':28s} {'Vela s':>8s} {'npuc s':>8s} {'ratio':>6s}")
-    sums = [0.0, 0.0]
+    """Print the times of the commands."""
+    times = f"{'Vela s':>8s} {'npuc s':>8s} {'ratio':>6s}"
+    print(f"{'command':28s} | {'wall':24s} | CPU\n{'':28s} | {times} | {times}")
+    sums = [0.0, 0.0, 0.0, 0.0]
     for name in names:
-        theirs, ours = commands(FOLDER / f"{name}.tflite")
-        sums[0] += theirs
-        sums[1] += ours
-        print(f"{name:28s} {theirs:8.2f} {ours:8.2f} {ours / theirs:6.2f}", flush=True)
-    print(f"{'all':28s} {sums[0]:8.2f} {sums[1]:8.2f} {sums[1] / sums[0]:6.2f}")
+        (wall, cpu), (own_wall, own_cpu) = commands(FOLDER / f"{name}.tflite")
+        row = [wall, own_wall, cpu, own_cpu]
+        sums = [before + now for before, now in zip(sums, row, strict=True)]
+        print(_command_row(name, row), flush=True)
+    print(_command_row("all", sums))
+
+
+def _command_row(name: str, row: list[float]) -> str:
+    wall, own_wall, cpu, own_cpu = row
+    cells = [f"{a:8.2f} {b:8.2f} {b / a:6.2f}" for a, b in ((wall, own_wall), (cpu, own_cpu))]
+    return " | ".join([name.ljust(28), *cells])
 
 
 def integer(path: Path) -> Graph:
@@ -202,7 +218,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--commands", action="store_true", help="only the wall times of the commands")
+    parser.add_argument("--commands", action="store_true", help="only the times of the commands")
     options = parser.parse_args()
     if options.commands:
         compare_commands(options.models.split(","))

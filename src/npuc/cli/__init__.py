@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 __all__ = ["main"]
@@ -12,10 +13,16 @@ INTERRUPTED = 130
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit status."""
-    try:
-        from npuc.cli.app import main as run
-    except KeyboardInterrupt:
-        # Half a second may pass before the program is there to take notice by itself.
-        print("interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-    run(arguments)
+    from npuc.cli.startup import quick_start
+
+    with quick_start():
+        try:
+            from npuc.cli.app import main as run
+        except KeyboardInterrupt:
+            # A moment may pass before the program is there to take notice by itself.
+            print("interrupted", file=sys.stderr)
+            sys.exit(INTERRUPTED)
+        try:
+            run(arguments)
+        finally:
+            gc.freeze()  # the process ends: Python would look through all objects for garbage once more, for 0.3 s

@@ -1,4 +1,4 @@
-"""The `npuc` program: its commands, and what happens to an error.
+"""The `npuc` program: how it is run, and what happens to an error.
 
 An error of the user's is one paragraph with a code and exit status 2, one of ours the same with 1; a traceback is shown
 only if `NPUC_TRACEBACK=1` asks for it. Commands import what they need when they run, so that `npuc --help` is fast.
@@ -11,47 +11,12 @@ import io
 import os
 import sys
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from npuc import __version__
-from npuc.cli import (
-    INTERRUPTED,
-    analyze,
-    calib_data,
-    calibrate,
-    combine,
-    compat,
-    compile_,
-    console,
-    diff,
-    doctor,
-    eval_,
-    explore,
-    export,
-    import_,
-    inspect,
-    objdump,
-    opt,
-    ort_compile,
-    profile,
-    quantize,
-    relocate,
-    run,
-    run_op,
-    show,
-    sign,
-    sim,
-    studio,
-    targets,
-    tensors,
-    trace,
-    train,
-    verify,
-)
-from npuc.cli.once import each_once
-from npuc.cli.plugin import with_plugins
+from npuc.cli import INTERRUPTED, console
+from npuc.cli.commands import program
 from npuc.errors import (
     FileFormatError,
     FileMissingError,
@@ -66,80 +31,12 @@ from npuc.plugin_code import fault_of
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
-app = typer.Typer(
-    name="npuc",
-    help="An open NPU compiler suite: take a trained network, quantize it, compile it, run it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-)
-app.command("import", help=import_.__doc__)(import_.command)
-app.command("opt", help=opt.__doc__)(opt.command)
-app.command("calibrate", help=calibrate.__doc__)(calibrate.command)
-app.command("calib-data", help=calib_data.__doc__)(calib_data.command)
-app.command("quantize", help=quantize.__doc__)(quantize.command)
-app.command("run", help=run.__doc__)(run.command)
-app.command("run-op", help=run_op.__doc__)(run_op.command)
-app.command("show", help=show.__doc__)(show.command)
-app.command("inspect", help=inspect.__doc__)(inspect.command)
-app.command("eval", help=eval_.__doc__)(eval_.command)
-app.command("analyze", help=analyze.__doc__)(analyze.command)
-app.command("diff", help=diff.__doc__)(diff.command)
-app.command("compile", help=compile_.__doc__)(compile_.command)
-app.command("explore", help=explore.__doc__)(explore.command)
-app.command("sim", help=sim.__doc__)(sim.command)
-app.command("profile", help=profile.__doc__)(profile.command)
-app.command("studio", help=studio.__doc__)(studio.command)
-app.command("trace", help=trace.__doc__, context_settings={"allow_interspersed_args": False})(trace.command)
-app.command("objdump", help=objdump.__doc__)(objdump.command)
-app.command("combine", help=combine.__doc__)(combine.command)
-app.command("relocate", help=relocate.__doc__)(relocate.command)
-app.command("sign", help=sign.__doc__)(sign.command)
-app.command("verify", help=verify.__doc__)(verify.command)
-app.add_typer(tensors.app, name="tensors", help=tensors.__doc__)
-app.add_typer(targets.app, name="targets", help=targets.__doc__)
-app.add_typer(export.app, name="export", help=export.__doc__)
-app.add_typer(train.app, name="train", help=train.__doc__)
-app.add_typer(compat.app, name="compat", help=compat.__doc__)
-app.command("doctor", help=doctor.__doc__)(doctor.command)
-app.command("ort-compile", help=ort_compile.__doc__, hidden=True)(ort_compile.command)
-with_plugins(app)
-each_once(app)
 
-
-def _whole_summaries(group: typer.Typer) -> None:
-    """In lists of commands, the first paragraph of each; what is derived from the help ends where the line does."""
-    for info in group.registered_commands:
-        words = info.help or getattr(info.callback, "__doc__", None)
-        info.short_help = info.short_help or _first_paragraph(words)
-    for below in group.registered_groups:
-        assert below.typer_instance is not None
-        below.short_help = _first_paragraph(below.help if isinstance(below.help, str) else None)
-        _whole_summaries(below.typer_instance)
-
-
-def _first_paragraph(text: str | None) -> str:
-    return " ".join((text or "").strip().split("\n\n")[0].split())
-
-
-_whole_summaries(app)
-
-
-def _version(requested: bool) -> None:
-    if requested:
-        typer.echo(f"npuc {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    pass
+def __getattr__(name: str) -> Any:
+    """`app` is the program with all its commands, made when it is asked for."""
+    if name == "app":
+        return program()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -237,7 +134,10 @@ def _discard(stream: Any) -> None:
 
 def _invoke(arguments: list[str] | None) -> int:
     try:
-        result: Any = app(args=arguments, standalone_mode=False, prog_name="npuc")
+        words = sys.argv[1:] if arguments is None else arguments
+        result: Any = program(words[0] if words else None)(
+            args=arguments, standalone_mode=False, prog_name="npuc"
+        )
     except NpucError:
         raise
     except Exception as error:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npuc import __version__
 from npuc.aliases import renamed_keywords
-from npuc.codegen.bm1684x import encode_chip
 from npuc.codegen.debug_notes import Subgraph, debug_notes
 from npuc.codegen.encode import encode_schedule
 from npuc.codegen.integer_ends import with_integer_ends
@@ -23,7 +22,6 @@ from npuc.ir.target_rewrites import rewritten_for
 from npuc.partition import ISLAND_THRESHOLD, Part, Partition, partition
 from npuc.partition.obstacles import Obstacle, ObstacleRule
 from npuc.partition.work import host_seconds
-from npuc.program.bm1684x.bmodel import write_bmodel
 from npuc.program.model import (
     ChipSubgraph,
     CompiledModel,
@@ -36,8 +34,6 @@ from npuc.program.model import (
 )
 from npuc.program.model import Tensor as FileTensor
 from npuc.schedule import Position, Schedule, ScheduleOptions, schedule
-from npuc.schedule.bm1684x.check import check_program
-from npuc.schedule.bm1684x.scheduler import ChipSchedule, schedule_chip
 from npuc.schedule.bounds import bounds
 from npuc.schedule.cache import Cache
 from npuc.schedule.grouping import DoesNotFit
@@ -50,6 +46,9 @@ from npuc.schedule.scheduled import Scheduled
 from npuc.schedule.search import Weights, weight_blocks
 from npuc.target import Target
 from npuc.words import counted
+
+if TYPE_CHECKING:
+    from npuc.schedule.bm1684x.scheduler import ChipSchedule
 
 
 @dataclass(frozen=True)
@@ -399,6 +398,11 @@ def _chip(
     graph: Graph, part: Part, places: dict[Value, FileTensor], title: str
 ) -> tuple[ChipSubgraph, ChipPart]:
     """A subgraph as the program of a chip."""
+    from npuc.codegen.bm1684x import encode_chip
+    from npuc.program.bm1684x.bmodel import write_bmodel
+    from npuc.schedule.bm1684x.check import check_program
+    from npuc.schedule.bm1684x.scheduler import schedule_chip
+
     done = schedule_chip(graph, part.ops, part.inputs, part.outputs)
     ports = [
         [(places[value].name, places[value].shape, places[value].scale) for value in values]

@@ -1,0 +1,113 @@
+"""The start of the command: methods that come when they are called are those that `dataclass` makes."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from npuc.cli.commands import program
+from npuc.cli.startup import quick_start
+
+
+def _classes() -> tuple[Any, Any]:
+    @dataclasses.dataclass(frozen=True, order=True)
+    class Base:
+        """A pair."""
+
+        left: int
+        right: list[int] = dataclasses.field(default_factory=list, hash=False)
+
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Derived(Base):
+        """A pair with a name."""
+
+        name: str = "none"
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "name", self.name.upper())
+
+    return Base, Derived
+
+
+def _behaviour(base: Any, derived: Any) -> list[Any]:
+    """What can be seen of the classes."""
+    seen: list[Any] = []
+    for one, other in (
+        (base(1, [2]), base(left=1, right=[2])),
+        (derived(1, name="a"), derived(1, [], "a")),
+        (base(1), derived(1)),
+    ):
+        seen += [repr(one), one == other, one != other, dataclasses.asdict(one)]
+        seen += [dataclasses.replace(one, left=7), hash(dataclasses.replace(one, right=()))]
+    seen += [
+        base(1) < base(2),
+        sorted([base(3), base(1)]),
+        [field.name for field in dataclasses.fields(derived)],
+    ]
+    for wrong in (lambda: base(), lambda: base(1, 2, 3), lambda: derived(1, other=2)):
+        with pytest.raises(TypeError) as caught:
+            wrong()
+        seen.append(str(caught.value))
+    for change in (lambda: setattr(base(1), "left", 2), lambda: delattr(derived(1), "name")):
+        with pytest.raises(dataclasses.FrozenInstanceError) as frozen:
+            change()
+        seen.append(str(frozen.value))
+    return [str(value) for value in seen]
+
+
+def test_methods_that_come_when_called_are_those_of_the_library() -> None:
+    with quick_start():
+        late = _classes()
+    assert _behaviour(*late) == _behaviour(*_classes())
+
+
+def test_a_method_is_compiled_at_its_first_call_only() -> None:
+    with quick_start():
+        base, _ = _classes()
+    before = base.__dict__["__init__"]
+    base(1)
+    after = base.__dict__["__init__"]
+    base(2)
+    assert base.__dict__["__init__"] is after is not before
+    assert "__eq__" in base.__dict__ and base.__dict__["__eq__"].__code__.co_filename != "<string>"
+
+
+def test_what_was_changed_is_put_back() -> None:
+    before = gc.get_threshold(), dataclasses._create_fn  # type: ignore[attr-defined]
+    with quick_start():
+        assert gc.get_threshold() != before[0]
+    assert (gc.get_threshold(), dataclasses._create_fn) == before  # type: ignore[attr-defined]
+
+
+def test_another_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(name: str, text: str) -> None:
+        """As it may be written one day."""
+
+    monkeypatch.setattr(dataclasses, "_create_fn", other)
+    with quick_start():
+        assert dataclasses._create_fn is other  # type: ignore[attr-defined]
+
+
+def test_a_command_line_loads_its_command_only() -> None:
+    code = (
+        "import sys; from npuc.cli.app import run_command; run_command(['show', '--help']);"
+        "sys.exit(', '.join(name for name in sys.modules if name in ('npuc.cli.compile_', 'npuc.cli.train')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "List the layers" in done.stdout and done.stderr.strip() == ""
+
+
+def test_a_single_command_has_the_options_that_it_has_in_the_whole_program() -> None:
+    import typer
+
+    whole: Any = typer.main.get_command(program())
+    single: Any = typer.main.get_command(program("compile"))
+    assert list(single.commands) == ["compile"] and len(whole.commands) > 20
+    options = [[one.opts for one in command.commands["compile"].params] for command in (whole, single)]
+    assert options[0] == options[1]
+    assert program("no-such-command") is program()
