@@ -26,6 +26,8 @@ def test_why_is_it_slow(browser: Any, client: Any) -> None:
     browser.choose("#paint-by", "time")
     browser.wait("document.querySelector('#legend').textContent.includes('time')")
     browser.screenshot("studio-graph-time.png")
+    browser.choose("#paint-by", "bytes")
+    browser.wait("document.querySelector('#legend').textContent.includes('bytes')")
     tab(browser, "time")
     assert browser.texts("#view h1") == ["digits"]
     hottest = browser.texts("#hottest li")[0]
@@ -52,6 +54,12 @@ def test_why_is_it_wrong(browser: Any, client: Any, project_folder: Path) -> Non
     browser.click("#verdict button")
     browser.wait("document.querySelectorAll('#tensor canvas.map').length === 3")
     browser.screenshot("studio-numbers.png")
+    tab(browser, "graph")
+    browser.choose("#paint-by", "sensitivity")
+    browser.wait("document.querySelector('#legend').textContent.includes('only this layer as int8')")
+    browser.choose("#find", "block2/relu")
+    browser.wait("document.querySelector('#details dl').textContent.includes('sensitivity')")
+    browser.screenshot("studio-graph-sensitivity.png")
     silent(browser)
 
 
@@ -192,8 +200,7 @@ def test_ten_thousand_layers_open_and_move(browser: Any, client: Any, project_fo
         project_folder / "long.onnx",
     )
     enter(browser, client, "a=digits.onnx")
-    browser.choose("#form", "imported")
-    browser.wait("document.getElementById('view').dataset.ready === 'graph'")
+    assert browser.script("return document.getElementById('form').value") == "original"
     browser.choose("#file-a", "long.onnx")
     browser.wait("document.querySelector('.pane-title').textContent.includes('10,002 nodes')", 120)
     assert "10,002" in browser.texts(".pane-title")[0]

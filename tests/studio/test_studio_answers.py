@@ -8,21 +8,28 @@ from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from typer.testing import CliRunner
 
 from npuc.cli.app import app
+from npuc.errors import UsageError
 from npuc.flow import network_to_quantize
+from npuc.ir import load_graph
+from npuc.quant.mixed_precision.sensitivity import tensor_types
 from npuc.studio.export import _key, export
-from npuc.studio.graphs import GraphNode, StudioGraph, _put_in_scopes, graph_of_network
-from npuc.studio.numbers import channel_map
+from npuc.studio.graphs import GraphNode, StudioGraph, put_in_scopes
+from npuc.studio.maps import channel_map
+from npuc.studio.networks import graph_of_network
 from npuc.studio.project import Project
+from npuc.studio.sensitivity import SAMPLES
 from npuc.studio.studio import Sample, Studio
 
 
 def graph_named(names: list[str]) -> StudioGraph:
     drawn = StudioGraph("float", [GraphNode(name, "conv", "1xf32", (name,)) for name in names])
-    _put_in_scopes(drawn)
+    put_in_scopes(drawn)
     return drawn
 
 
@@ -78,6 +85,58 @@ def test_a_graph_has_every_layer_and_edge_of_the_network(studio_files: Path):
     assert json.dumps(drawn.as_json())
 
 
+def test_the_original_form_is_what_the_file_states(studio_files: Path):
+    """Nodes, edges, types and constants are those of the protobuf; the protobuf itself is the judge."""
+    graph = onnx.load(studio_files / "digits.onnx").graph
+    drawn = Studio(Project(studio_files)).graph("digits.onnx", "original")
+    inner = [node for node in drawn.nodes if node.device not in ("input", "output")]
+    assert [(node.name, node.kind, node.tensors) for node in inner] == [
+        (node.name, node.op_type, tuple(node.output)) for node in graph.node
+    ]
+    makers = {name: node.name for node in graph.node for name in node.output} | {
+        port.name: port.name for port in graph.input
+    }
+    expected = {(makers[name], node.name) for node in graph.node for name in node.input if name in makers}
+    expected |= {(makers[port.name], port.name) for port in graph.output}
+    assert {(drawn.nodes[a].name, drawn.nodes[b].name) for a, b, _ in drawn.edges} == expected
+    sizes = {tensor.name: int(np.prod(tensor.dims)) for tensor in graph.initializer}
+    assert sum(node.parameters for node in inner) == sum(
+        sizes.get(name, 0) for node in graph.node for name in node.input
+    )
+    conv = next(node for node in graph.node if node.op_type == "Conv")
+    kernel = next(one for one in conv.attribute if one.name == "kernel_shape")
+    shown = next(node for node in inner if node.name == conv.name)
+    assert shown.attributes["kernel_shape"] == ", ".join(map(str, kernel.ints))
+    weight = next(tensor for tensor in graph.initializer if tensor.name == conv.input[1])
+    operands = Studio(Project(studio_files)).node("digits.onnx", "original", conv.output[0])["operands"]
+    values = onnx.numpy_helper.to_array(weight)
+    assert operands[1]["name"] == weight.name and operands[1]["low"] == float(values.min())
+    assert sum(operands[1]["histogram"]) == values.size
+
+
+def test_the_original_form_needs_no_import(project_folder: Path):
+    """An operator that no importer knows, a tensor without a type and one with named sizes are shown as they are."""
+    sizes = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT16, ["batch", 3, None])
+    output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+    nodes = [
+        onnx.helper.make_node("Mystery", ["x"], ["between"], domain="nobody", level=3, words=["a", "b"]),
+        onnx.helper.make_node("Relu", ["between"], ["y"]),
+    ]
+    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "odd", [sizes], [output]))
+    onnx.save(model, project_folder / "odd.onnx")
+    studio = Studio(Project(project_folder))
+    drawn = studio.graph("odd.onnx", "original").as_json()
+    assert [(node["name"], node.get("type", "")) for node in drawn["nodes"]] == [
+        ("x", "batchx3x?xf16"), ("between", ""), ("y", "1xf32"), ("y", "1xf32")
+    ]  # fmt: skip
+    assert drawn["nodes"][1]["attributes"] == {"level": "3", "words": "a, b", "domain": "nobody"}
+    assert studio.node("odd.onnx", "original", "y")["operands"] == [
+        {"field": "", "name": "between", "type": ""}
+    ]
+    with pytest.raises(UsageError, match="no layer makes"):
+        studio.node("odd.onnx", "original", "nothing")
+
+
 def test_numbers_are_those_of_diff(client, studio_files: Path):
     client.enter()
     answer = client.json("/api/compare?reference=digits.onnx&other=digits.mlir&sample=digits_samples.npz")
@@ -98,6 +157,36 @@ def test_numbers_are_those_of_diff(client, studio_files: Path):
         assert row["cosine"] == other["accumulated"]["cosine"] and row["saturation"] == other["saturation"]
         assert float(row["sqnr"]) == float(other["accumulated"]["sqnr"])
         assert float(row["isolated"]) == float(other["isolated"]["sqnr"])
+
+
+def test_sensitivity_is_what_one_rounding_costs_at_the_outputs(client, studio_files: Path):
+    """The judge is ONNX Runtime on inputs that are rounded here, and nothing else is."""
+    studio, sample = Studio(Project(studio_files)), Sample("digits_samples.npz")
+    answer = studio.sensitivity(["digits.mlir", "digits.onnx"], sample)
+    found = {layer["name"]: layer["sensitivity"] for layer in answer["layers"]}
+    kind = tensor_types(load_graph(studio_files / "digits.mlir"))["image"]
+    with np.load(studio_files / "digits_samples.npz") as samples:
+        images = next(samples[name] for name in samples if samples[name].ndim == 4)[:SAMPLES]
+    low, high = kind.dtype.limits
+    rounded = (
+        np.clip(np.rint(images / kind.scale) + kind.zero_point, low, high) - kind.zero_point
+    ) * kind.scale
+    session = onnxruntime.InferenceSession(studio_files / "digits.onnx", providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    exact, other = (
+        np.concatenate([session.run(None, {name: one[None].astype(np.float32)})[0] for one in batch])
+        for batch in (images, rounded)
+    )
+    assert abs(found["image"] - 10 * np.log10((exact**2).sum() / ((other - exact) ** 2).sum())) < 1.5
+    # Beside a program, or alone, the float network is probed in int8 with ranges of the sample.
+    alone = studio.sensitivity(["digits.npu", "digits.onnx"], sample)
+    assert (
+        answer["types"] == "digits.mlir" and alone["types"] == "int8" and len(alone["layers"]) == len(found)
+    )
+    client.enter()
+    query = "/api/sensitivity?other=digits.mlir&reference=digits.onnx&sample=digits_samples.npz"
+    assert client.json(query) == answer
+    assert "float network" in client.refusal("/api/sensitivity?other=digits.mlir")[1]
 
 
 def test_a_tensor_is_shown_as_both_have_it(studio_files: Path):

@@ -1,13 +1,12 @@
 """The HTML report: one file with its data, its style and its script in it, which asks the network for nothing.
 
-The folder `web` has the page in pieces, without data. Names from a model get into it as JSON only, and onto the screen as
+Its pieces are those of `npuc.profile.view`. Names from a model get into it as JSON only, and onto the screen as
 text only.
 """
 
 from __future__ import annotations
 
 import json
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from npuc.profile.drawing import draw
 from npuc.profile.network import network_of
 from npuc.profile.occupancy import boxes
 from npuc.profile.report import Report
+from npuc.profile.view import piece, theme_script, view_body, view_script, view_style
 from npuc.profile.work import heads
 from npuc.program.isa import BY_OPCODE, QUEUES
 from npuc.program.model import CompiledModel, NpuSubgraph
@@ -24,8 +24,6 @@ from npuc.sim.cycles import Timeline
 
 MOST_SPANS = 60_000
 """Instructions that a page shows one by one; of more, neighbours that a screen cannot tell apart are joined."""
-_SCRIPTS = ("base", "summary", "table", "timeline", "roofline", "graph")
-"""Of a view, in the order in which they run; they share one scope."""
 
 
 def html_page(compiled: CompiledModel, timeline: Timeline, report: Report) -> str:
@@ -33,37 +31,9 @@ def html_page(compiled: CompiledModel, timeline: Timeline, report: Report) -> st
     data = page_data(compiled, timeline, report)
     # In a script element only "<" can end the text; JSON may spell it otherwise.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    script = "\n".join([theme_script(), view_script(), _piece("page.js")])
-    page = _piece("page.html").replace("/*STYLE*/", view_style(), 1).replace("/*SCRIPT*/", script, 1)
+    script = "\n".join([theme_script(), view_script(), piece("page.js")])
+    page = piece("page.html").replace("/*STYLE*/", view_style(), 1).replace("/*SCRIPT*/", script, 1)
     return page.replace("/*BODY*/", view_body(), 1).replace("/*DATA*/", text, 1)
-
-
-def view_script() -> str:
-    """A function `profileView(D, within, onInstruction)` that shows the data of a model in an element with the body of a view.
-
-    What it returns repaints the view, ends it, goes to a time, and marks instructions. `onInstruction`, if there is one, is told
-    which instruction was chosen.
-    """
-    pieces = "\n".join(_piece(f"{name}.js") for name in _SCRIPTS)
-    return (
-        f"function profileView(D, within, onInstruction) {{\n{pieces}\n"
-        "return {repaint, end: () => shown.abort(), look, mark, layerNamed};\n}\n"
-    )
-
-
-def theme_script() -> str:
-    """What sets the theme of a page, and a function that has its button change it."""
-    return _piece("theme.js")
-
-
-def view_body() -> str:
-    """The elements of a view, without data."""
-    return _piece("profile.html")
-
-
-def view_style() -> str:
-    """The style of a view, and of pages around it."""
-    return _piece("page.css")
 
 
 def page_data(
@@ -75,10 +45,6 @@ def page_data(
     """
     drawings = _drawings(compiled, timeline, numbered=numbered)
     return {**report.as_dict(), **drawings, "network": _network(compiled)}
-
-
-def _piece(name: str) -> str:
-    return (files("npuc.profile") / "web" / name).read_text(encoding="utf-8")
 
 
 def _network(compiled: CompiledModel) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from npuc.compare.figures import sqnr
 from npuc.errors import UsageError
 from npuc.evaluate.subject import ModelFile, Subject, open_subject, settle_preprocessing
 from npuc.ir import Graph
-from npuc.studio.numbers import plain
+from npuc.studio.maps import plain
 
 SAMPLES = 8
 """Of a file with more: enough to order programs by, in seconds."""

@@ -14,20 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
-
-from npuc.ir import Graph, shown_name, top
-from npuc.ir.dtypes import dtype_of
-from npuc.profile.network import network_of
-from npuc.profile.summary import macs_of, short_type, summarize
-from npuc.program.model import CompiledModel
 
 MOST_MEMBERS = 120
 """Members of a scope that are drawn side by side; of more, neighbours form blocks."""
 _BLOCK = 50
 _DEEPEST = 12
-_LONGEST_TEXT = 400
+LONGEST_TEXT = 400
+"""Characters of an attribute that are shown."""
 
 
 @dataclass
@@ -65,7 +59,7 @@ class StudioGraph:
     """Nodes in the order in which they run."""
 
     form: str
-    """`float`, `integer` or `compiled`."""
+    """`original`, `float`, `integer` or `compiled`."""
     nodes: list[GraphNode] = field(default_factory=list)
     edges: list[tuple[int, int, str]] = field(default_factory=list)
     """From, to, and the type of the tensor between them."""
@@ -84,77 +78,6 @@ class StudioGraph:
         }
 
 
-def graph_of_network(graph: Graph, form: str) -> StudioGraph:
-    """A network in Top or Npu IR."""
-    drawn = StudioGraph(form)
-    names = graph.distinct_names()
-    makers: dict[object, int] = {}
-    for port in graph.inputs:
-        makers[port.value] = len(drawn.nodes)
-        kind = short_type(port.type)
-        bits = dtype_of(port.type).bits
-        drawn.nodes.append(GraphNode(port.name, "input", kind, (port.name,), "input", bits))
-    parameters = iter(summarize(graph).layers)
-    for op in graph.ops:
-        if isinstance(op, top.WeightOp):
-            continue
-        layer, number = next(parameters), len(drawn.nodes)
-        drawn.nodes.append(
-            GraphNode(
-                name=shown_name(op),
-                kind=layer.kind.removeprefix("npu."),
-                type=layer.outputs[0] if layer.outputs else "",
-                tensors=tuple(names[value] for value in op.results),
-                bits=dtype_of(op.results[0].type).bits if op.results else 0,
-                macs=macs_of(op),
-                parameters=layer.parameters,
-                attributes={key: _words(value) for key, value in op.properties.items()},
-            )
-        )
-        for value in dict.fromkeys(op.operands):
-            if value in makers:
-                drawn.edges.append((makers[value], number, short_type(value.type)))
-        makers.update(dict.fromkeys(op.results, number))
-    for port in graph.outputs:
-        kind = short_type(port.type)
-        drawn.nodes.append(
-            GraphNode(port.name, "output", kind, (names[port.value],), "output", dtype_of(port.type).bits)
-        )
-        if port.value in makers:
-            drawn.edges.append((makers[port.value], len(drawn.nodes) - 1, kind))
-    _put_in_scopes(drawn)
-    return drawn
-
-
-def graph_of_program(compiled: CompiledModel) -> StudioGraph:
-    """A compiled model: its layers where the file notes them, else its subgraphs."""
-    drawn = StudioGraph("compiled")
-    network = network_of(compiled)
-    for node in network.nodes:
-        bits = "".join(filter(str.isdigit, node.type.rpartition("x")[2].split("<")[0]))
-        drawn.nodes.append(
-            GraphNode(
-                name=node.name,
-                kind=node.kind,
-                type=node.type,
-                tensors=(node.name,),
-                device=node.device,
-                bits=int(bits) if bits else 0,
-                subgraph=node.subgraph,
-            )
-        )
-    drawn.edges = [(begin, end, network.nodes[begin].type) for begin, end in network.edges]
-    _put_in_scopes(drawn)
-    return drawn
-
-
-@lru_cache(4096)
-def _words(attribute: Any) -> str:
-    """An attribute as text; networks of many layers have few different ones."""
-    text = str(attribute)
-    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
-
-
 def scope_of(name: str, separator: str) -> tuple[str, ...]:
     """The scopes that a layer is in, from the outermost.
 
@@ -164,7 +87,7 @@ def scope_of(name: str, separator: str) -> tuple[str, ...]:
     return tuple(part for part in name.split(separator)[:-1] if part)[:_DEEPEST]
 
 
-def _put_in_scopes(drawn: StudioGraph) -> None:
+def put_in_scopes(drawn: StudioGraph) -> None:
     """Give each node its scope; scopes are numbered in the order in which they begin."""
     inner = [node for node in drawn.nodes if node.device not in ("input", "output")]
     separator = "/" if any("/" in node.name for node in inner) else "."

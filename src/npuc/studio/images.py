@@ -28,7 +28,7 @@ from npuc.images.loading import decode, image_size
 from npuc.images.preprocess import Preprocess
 from npuc.ir import shape_of
 from npuc.runtime.postprocess import softmax, top_k
-from npuc.studio.numbers import plain
+from npuc.studio.maps import plain
 
 MOST_MODELS = 4
 BEST = 5

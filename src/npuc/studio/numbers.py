@@ -6,7 +6,6 @@ layer alone, on exact inputs, which tells where an error comes from rather than 
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,21 +20,10 @@ from npuc.debug.difference import RunPair, compare_runs
 from npuc.debug.layers import Layers, LayerTensor
 from npuc.debug.opening import Opened
 from npuc.errors import FileMissingError, UsageError
+from npuc.studio.maps import channel_count, channel_map, ends, histogram, plain, plain_map
 
-BINS = 64
-_MOST_CELLS = 128
-"""Rows and columns of a heat map; larger maps are sampled evenly."""
 _KEPT_BYTES = 256 << 20
 """Tensors of one side that a comparison keeps; the others are computed again when they are looked at."""
-
-
-def plain(number: float) -> float | str:
-    """A number as JSON can have it: an infinite one is a text.
-
-    >>> plain(1.5), plain(math.inf)
-    (1.5, 'inf')
-    """
-    return number if math.isfinite(number) else str(number)
 
 
 @dataclass
@@ -124,7 +112,7 @@ class Comparison:
         if ours is None:
             raise FileMissingError(f"no tensor is called '{name[:100]}'")
         reference = values[0] if values[0] is not None and values[0].shape == ours.shape else None
-        low, high = _ends([array for array in (reference, ours) if array is not None])
+        low, high = ends([array for array in (reference, ours) if array is not None])
         maps = [None if array is None else channel_map(array, channel) for array in (reference, ours)]
         result: dict[str, Any] = {
             "name": name,
@@ -133,65 +121,12 @@ class Comparison:
             "channel": min(max(channel, 0), channel_count(ours) - 1),
             "low": low,
             "high": high,
-            "histograms": [None if a is None else _histogram(a, low, high) for a in (reference, ours)],
+            "histograms": [None if a is None else histogram(a, low, high) for a in (reference, ours)],
             "maps": [None if a is None else plain_map(a) for a in maps],
         }
         if reference is not None:
             result["channel_errors"] = _channel_errors(reference, ours)
         return result
-
-
-def channel_count(array: Array) -> int:
-    """How many maps a tensor has: the channels of its first sample; 1 below rank 4.
-
-    >>> channel_count(np.zeros((1, 16, 8, 8))), channel_count(np.zeros((1, 10)))
-    (16, 1)
-    """
-    return array.shape[1] if array.ndim >= 4 else 1
-
-
-def channel_map(array: Array, channel: int) -> Array:
-    """One channel of the first sample with two axes, sampled evenly where it is larger than a map.
-
-    >>> channel_map(np.zeros((1, 3, 200, 8)), 0).shape
-    (100, 8)
-    """
-    if array.ndim >= 4:
-        array = array[0, min(max(channel, 0), array.shape[1] - 1)]
-    if array.ndim == 0:
-        array = array.reshape(1, 1)
-    plane = array.reshape(-1, array.shape[-1]) if array.ndim != 1 else array.reshape(1, -1)
-    steps = [max(1, -(-size // _MOST_CELLS)) for size in plane.shape]
-    return plane[:: steps[0], :: steps[1]]
-
-
-def _ends(arrays: list[Array]) -> tuple[float, float]:
-    """The least and the largest finite number of all."""
-    lows, highs = [], []
-    for array in arrays:
-        real = np.asarray(array, np.float64)
-        real = real[np.isfinite(real)]
-        if real.size:
-            lows.append(float(real.min()))
-            highs.append(float(real.max()))
-    return (min(lows), max(highs)) if lows else (0.0, 0.0)
-
-
-def _histogram(array: Array, low: float, high: float) -> list[int]:
-    flat = np.asarray(array, np.float64).reshape(-1)
-    counts, _ = np.histogram(flat[np.isfinite(flat)], bins=BINS, range=(low, high if high > low else low + 1))
-    return [int(count) for count in counts]
-
-
-def histogram_of(array: Array) -> tuple[float, float, list[int]]:
-    """The least and the largest finite number, and how many lie in each of the equal bins between them."""
-    low, high = _ends([array])
-    return low, high, _histogram(array, low, high)
-
-
-def plain_map(plane: Array) -> list[list[float | str]]:
-    """A map as rows of numbers with five digits, which is more than a colour shows."""
-    return [[plain(float(f"{value:.5g}")) for value in row] for row in np.asarray(plane, np.float64)]
 
 
 def _channel_errors(reference: Array, ours: Array) -> list[float | str]:

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from npuc.errors import MissingExtraError
-from npuc.profile.page import theme_script, view_body, view_script, view_style
+from npuc.profile.view import theme_script, view_body, view_script, view_style
 
 SCRIPTS = (
     "core", "graph-folding", "graph-layout", "graph-canvas", "details", "numbers", "picture", "instructions", "time", "placement",

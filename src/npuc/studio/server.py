@@ -9,6 +9,7 @@
     GET  /api/placement        ?file= &target=                    devices with reasons
     GET  /api/compare          ?reference= &other= [&sample=]     the error of every layer
     GET  /api/tensor           the same, &name= [&channel=]       one tensor in both
+    GET  /api/sensitivity      ?other= [&reference= &sample=]     what each layer's rounding alone costs at the outputs
     GET  /api/picture          ?file= &models= [&prepare= &recipe= &decode= &labels=]
                                                                   an image through models; lists and fields are JSON
     GET  /api/ranges           ?table= &stats=                    ranges of a calibration table
@@ -22,6 +23,8 @@
     POST /api/upload           ?name=                             an image or tensors, into the folder 'uploads'
     POST /api/jobs             {action, …}                        start a command; DELETE /api/jobs/N cancels it
     GET  /api/targets          names of the machines
+
+What answers is imported when it is asked, so that the page comes first.
 
 An error of the user's is {error, code, fix} with status 400; it is the sentence that the command line would print.
 """
@@ -39,10 +42,8 @@ from typing import TYPE_CHECKING, Any
 from npuc import __version__
 from npuc.errors import FileMissingError, MissingExtraError, NpucError, UsageError
 from npuc.files import make_folder, write_atomically
-from npuc.studio.actions import command_of, target_named
 from npuc.studio.jobs import Jobs
 from npuc.studio.page import asset, page_text
-from npuc.studio.schedules import schedule_text
 from npuc.studio.studio import ImageQuestion, Sample, Studio
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ def application(studio: Studio, jobs: Jobs) -> Starlette:
             Route("/api/placement", answers(routes.placement)),
             Route("/api/compare", answers(routes.compare)),
             Route("/api/tensor", answers(routes.tensor)),
+            Route("/api/sensitivity", answers(routes.sensitivity)),
             Route("/api/picture", answers(routes.image)),
             Route("/api/ranges", answers(routes.ranges), methods=["GET"]),
             Route("/api/ranges", answers(routes.save_ranges), methods=["PUT"]),
@@ -182,6 +184,8 @@ class _Routes:
         return await asyncio.to_thread(self.studio.instructions, _needed(request, "file"), *numbers)
 
     async def placement(self, request: Request) -> Any:
+        from npuc.studio.actions import target_named
+
         file, target = _needed(request, "file"), target_named(_needed(request, "target"))
         return await asyncio.to_thread(self.studio.placement, file, target)
 
@@ -192,6 +196,11 @@ class _Routes:
     async def tensor(self, request: Request) -> Any:
         name, channel = _needed(request, "name"), _number(request, "channel")
         return await asyncio.to_thread(self.studio.tensor, *_pair(request), name, channel)
+
+    async def sensitivity(self, request: Request) -> Any:
+        names = [_needed(request, "other"), request.query_params.get("reference", "")]
+        sample = Sample(request.query_params.get("sample", ""), _number(request, "seed"))
+        return await asyncio.to_thread(self.studio.sensitivity, names, sample)
 
     async def image(self, request: Request) -> Any:
         models, prepare = _parsed(request, "models", list), _parsed(request, "prepare", dict)
@@ -219,6 +228,8 @@ class _Routes:
         return await asyncio.to_thread(self.studio.schedule, _needed(request, "file"))
 
     async def save_schedule(self, request: Request) -> Any:
+        from npuc.studio.schedules import schedule_text
+
         body = await _body(request)
         name, digest = _string(body, "file"), _string(body, "digest")
         return self._saved(name, schedule_text(body.get("schedule")), digest, _YAML)
@@ -277,6 +288,8 @@ class _Routes:
         return {"file": f"uploads/{name}"}
 
     async def start(self, request: Request) -> Any:
+        from npuc.studio.actions import command_of
+
         body = await _body(request)
         title, arguments, writes = command_of(self.files, body)
         return self.jobs.start(title, arguments, writes, wait=body.get("wait") is True).as_json()

@@ -56,11 +56,11 @@ def serve(studio: Studio, port: int, start: str, *, browser: bool, say: Callable
 
 
 def _read_ahead(studio: Studio, start: Mapping[str, str]) -> None:
-    """Compute what the page shows first; what is wrong with a file is told when the page asks for it."""
-    for key in ("a", "b"):
+    """Compute what the page shows first, in its form; what is wrong with a file is told when the page asks for it."""
+    names = [start[key] for key in ("a", "b") if start.get(key)]
+    for name in names:
         with suppress(NpucError):
-            if start.get(key):
-                studio.graph(start[key])
+            studio.graph(name, "original" if len(set(names)) == 1 else "canonical")
 
 
 def _has_screen(environment: Mapping[str, str]) -> bool:

@@ -1,7 +1,8 @@
 """What the studio answers: questions about the files of a project, each with plain data.
 
 The server and the exported file ask the same object, so that both show the same. What is expensive is kept for the files that
-were looked at last, under their name, size and time of change: a file that is written again is read again.
+were looked at last, under their name, size and time of change: a file that is written again is read again. What answers a
+question is imported when it is asked, so that the page is there before the compiler is.
 """
 
 from __future__ import annotations
@@ -9,42 +10,34 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
-from npuc.calib.statistics import Statistics, load_statistics
-from npuc.calib.table import format_table, load_table
-from npuc.debug.opening import Opened, open_layers
 from npuc.errors import FileMissingError, NpucError, UsageError
-from npuc.flow import load_model, network_to_quantize
-from npuc.inspect.inspection import inspect_graph, load_for_inspection
-from npuc.ir import Graph, top, value_name
-from npuc.profile.summary import short_type
-from npuc.program.model import CompiledModel, NpuSubgraph
-from npuc.schedule.schedule_file import ScheduleFile
-from npuc.sim import simulate
-from npuc.sim.cycles import Timeline
-from npuc.studio.frontier import point
-from npuc.studio.graphs import StudioGraph, graph_of_network, graph_of_program
-from npuc.studio.images import ImageRun, read_labels, run_image
-from npuc.studio.instructions import instructions
-from npuc.studio.numbers import Comparison, channel_count, channel_map, histogram_of, plain_map
+from npuc.frontend.sniff import describe_content
+from npuc.studio.graphs import StudioGraph
+from npuc.studio.originals import graph_of_file, operands_of_file
 from npuc.studio.project import Project
-from npuc.studio.ranges import edited, range_details, range_rows
-from npuc.studio.schedules import schedule_rows
-from npuc.studio.timing import time_of
-from npuc.target import load_target
+
+if TYPE_CHECKING:
+    from npuc.arrays import Array
+    from npuc.calib.sources import Source
+    from npuc.calib.statistics import Statistics
+    from npuc.debug.opening import Opened
+    from npuc.ir import Graph
+    from npuc.program.model import CompiledModel
+    from npuc.sim.cycles import Timeline
+    from npuc.studio.numbers import Comparison
 
 _KEPT = 12
 """Answers that are kept: opened files, graphs, comparisons."""
 _KEPT_SMALL = 500
 """Answers of a few numbers that are kept."""
-FORMS = ("imported", "canonical")
-"""How a float model is shown: as the importer left it, or as quantization takes it, with batch norms folded and layers fused."""
+FORMS = ("original", "imported", "canonical")
+"""How a float model is shown: as its file states it, as the importer left it, or as quantization takes it, with batch norms
+folded and layers fused. Only ONNX has an original of its own; other formats are shown as imported."""
 
 T = TypeVar("T")
 
@@ -90,37 +83,42 @@ class Studio:
 
     def node(self, name: str, form: str, layer: str) -> dict[str, Any]:
         """What a layer reads: tensors by name and type, constants with a histogram and their first map."""
-        opened = self._opened(name, form)
-        if opened.compiled is not None or opened.graph is None:
-            return {"operands": []}
-        graph = opened.graph
-        names = graph.distinct_names()
-        for op in graph.ops:
-            if not isinstance(op, top.WeightOp) and layer in (names[value] for value in op.results):
-                fields = _operand_fields(op)
-                return {
-                    "operands": [
-                        {"field": fields.get(value, ""), **_operand(graph, value, names)}
-                        for value in op.operands
-                    ]
-                }
-        raise UsageError(f"no layer makes a tensor '{layer[:100]}'")
+        if form == "original" and self._has_original(name):
+            operands = operands_of_file(self.project.model(name), layer)
+        else:
+            from npuc.studio.networks import operands_of_network
+
+            opened = self._opened(name, form)
+            if opened.compiled is not None or opened.graph is None:
+                return {"operands": []}
+            operands = operands_of_network(opened.graph, layer)
+        if operands is None:
+            raise UsageError(f"no layer makes a tensor '{layer[:100]}'")
+        return {"operands": operands}
 
     def time(self, name: str) -> dict[str, Any]:
         """The profile of a compiled model."""
+        from npuc.studio.timing import time_of
+
         compiled = self._program(name)
         return self._once("time", [name], lambda: time_of(compiled, self._timeline(name)))
 
     def instructions(self, name: str, part: int, core: int, first: int) -> dict[str, Any]:
         """Some instructions of a compiled model: lines, times, what they waited for, where their operands lie."""
+        from npuc.studio.instructions import instructions
+
         return instructions(self._program(name), self._timeline(name), part, core, first)
 
     def stream_lengths(self, name: str) -> list[list[int]]:
         """How many instructions each core has, for each part of the NPU."""
+        from npuc.program.model import NpuSubgraph
+
         parts = self._program(name).subgraphs
         return [[len(stream) for stream in part.streams] for part in parts if isinstance(part, NpuSubgraph)]
 
     def _timeline(self, name: str) -> Timeline:
+        from npuc.sim import simulate
+
         compiled = self._program(name)
         return self._once("timeline", [name], lambda: simulate(compiled))
 
@@ -134,6 +132,9 @@ class Studio:
 
     def placement(self, name: str, target: str) -> dict[str, Any]:
         """On which device each layer would run, with the reason and the lever."""
+        from npuc.inspect.inspection import inspect_graph, load_for_inspection
+        from npuc.target import load_target
+
         machine = load_target(target)
 
         def inspect() -> dict[str, Any]:
@@ -148,12 +149,42 @@ class Studio:
         comparison = self._comparison(reference, other, sample)
         return self._once(("rows", sample.seed), files, lambda: {"layers": comparison.rows()})
 
+    def sensitivity(self, names: Sequence[str], sample: Sample) -> dict[str, Any]:
+        """What the rounding of each layer alone costs at the outputs: of the float network among some models, in decibels.
+
+        Its integers are those of an integer network among them, or, without one, int8 with the ranges of the sample.
+        """
+        from npuc.quant.prequantized import is_quantized
+        from npuc.studio.sensitivity import SAMPLES, sensitivities, with_eight_bits
+
+        given = {name: self._opened(name) for name in dict.fromkeys(filter(None, names))}
+        exact = next((name for name, opened in given.items() if opened.kind == "float"), None)
+        integer = next((name for name, opened in given.items() if opened.kind == "integer"), None)
+        graph = given[exact].graph if exact is not None else None
+        if exact is None or graph is None or is_quantized(graph):
+            raise UsageError(
+                "sensitivity is measured in the float network",
+                fix="Choose it above, alone or beside this one",
+            )
+
+        def measure() -> dict[str, Any]:
+            rounded = None if integer is None else given[integer].graph
+            if rounded is None:
+                rounded = with_eight_bits(graph, self._source(graph, sample, SAMPLES))
+            layers = sensitivities(graph, rounded, self._inputs(graph, sample, SAMPLES), self.threads)
+            return {"layers": layers, "types": integer or "int8", "sample": sample.file}
+
+        files = [exact, *filter(None, (integer, sample.file))]
+        return self._once(("sensitivity", sample.seed), files, measure)
+
     def tensor(self, reference: str, other: str, sample: Sample, name: str, channel: int) -> dict[str, Any]:
         """One tensor in both."""
         return self._comparison(reference, other, sample).tensor(name, channel)
 
     def image(self, question: ImageQuestion) -> dict[str, Any]:
         """One image through several models: what each is given, and what it says."""
+        from npuc.studio.images import ImageRun, read_labels, run_image
+
         models = {name: self.project.model(name) for name in question.models}
         request = ImageRun(
             self.project.sample(question.image),
@@ -180,10 +211,15 @@ class Studio:
 
     def ranges(self, table: str, statistics: str) -> dict[str, Any]:
         """The ranges of a calibration table over the values that they are for."""
+        from npuc.calib.table import load_table
+        from npuc.studio.ranges import range_rows
+
         return {"rows": range_rows(self._statistics(statistics), load_table(self.project.table(table)))}
 
     def range(self, statistics: str, name: str) -> dict[str, Any]:
         """The histogram of one tensor, and what methods would choose."""
+        from npuc.studio.ranges import range_details
+
         tensor = self._statistics(statistics).get(name)
         if tensor is None or not tensor.count:
             raise FileMissingError(f"there are no statistics of a tensor '{name[:100]}'")
@@ -191,10 +227,16 @@ class Studio:
 
     def edited_table(self, table: str, changes: Any) -> str:
         """The text of a calibration table with some ranges changed."""
+        from npuc.calib.table import format_table, load_table
+        from npuc.studio.ranges import edited
+
         return format_table(edited(load_table(self.project.table(table)), changes))
 
     def schedule(self, name: str) -> dict[str, Any]:
         """The groups of a schedule file."""
+        from npuc.schedule.schedule_file import ScheduleFile
+        from npuc.studio.schedules import schedule_rows
+
         return schedule_rows(ScheduleFile.load(self.project.configuration(name)))
 
     def frontier(self, reference: str, sample: str) -> dict[str, Any]:
@@ -216,6 +258,8 @@ class Studio:
         return {"points": points, "left_out": left_out}
 
     def _point(self, name: str, reference: str, sample: str) -> dict[str, Any]:
+        from npuc.studio.frontier import point
+
         def measure() -> dict[str, Any]:
             compiled = self._program(name)
             cycles = self._timeline(name).total
@@ -227,38 +271,57 @@ class Studio:
         return self._once("point", files, measure, small=True)
 
     def _statistics(self, name: str) -> Statistics:
+        from npuc.calib.statistics import load_statistics
+
         path = self.project.statistics(name)
         return self._once("statistics", [name], lambda: load_statistics(path))
 
     def _comparison(self, reference: str, other: str, sample: Sample) -> Comparison:
+        from npuc.studio.numbers import Comparison
+
         files = [reference, other, *([sample.file] if sample.file else [])]
 
         def begin() -> Comparison:
             # As `npuc diff` opens them: the reference is the network as it was given.
             first, second = self._opened(reference, "imported"), self._opened(other, "imported")
-            return Comparison(first, second, self._inputs(second, sample), self.threads)
+            if second.graph is None:
+                raise UsageError(f"'{other}' is a dump", fix="npuc diff compares with a dump")
+            return Comparison(first, second, self._inputs(second.graph, sample)[0], self.threads)
 
         return self._once(("comparison", sample.seed), files, begin)
 
-    def _inputs(self, opened: Opened, sample: Sample) -> dict[str, np.ndarray[Any, Any]]:
-        from npuc.calib.feeding import Feeder
+    def _source(self, graph: Graph, sample: Sample, count: int) -> Source:
         from npuc.calib.sources import DataOptions, open_data, random_data
 
-        assert opened.graph is not None
         if sample.file:
-            source = open_data(opened.graph, self.project.sample(sample.file), DataOptions(max_count=1))
-        else:
-            source = random_data(opened.graph, 1, sample.seed)
-        batch = next(iter(Feeder(opened.graph, source, strict=True).batches()))
-        return dict(batch.inputs)
+            return open_data(graph, self.project.sample(sample.file), DataOptions(max_count=count))
+        return random_data(graph, count, sample.seed)
+
+    def _inputs(self, graph: Graph, sample: Sample, count: int = 1) -> list[dict[str, Array]]:
+        from npuc.calib.feeding import Feeder
+
+        source = self._source(graph, sample, count)
+        return [dict(batch.inputs) for batch in Feeder(graph, source, strict=True).batches()]
 
     def _opened(self, name: str, form: str = "canonical") -> Opened:
+        from npuc.debug.opening import open_layers
+
         path = self.project.model(name)
-        return self._once(("opened", form), [name], lambda: open_layers(path, _loader(form)))
+        # A file of npuc has one form, and what has no original is shown as imported.
+        read_as = "canonical" if form == "canonical" or path.suffix in (".mlir", ".npu") else "imported"
+        return self._once(("opened", read_as), [name], lambda: open_layers(path, _loader(read_as)))
+
+    def _has_original(self, name: str) -> bool:
+        path = self.project.model(name)
+        return not path.is_dir() and describe_content(path).kind == "onnx"
 
     def _graph(self, name: str, form: str) -> StudioGraph:
         if form not in FORMS:
             raise UsageError(f"there is no form '{form[:20]}'", fix=f"There are: {', '.join(FORMS)}")
+        if form == "original" and self._has_original(name):
+            return graph_of_file(self.project.model(name))
+        from npuc.studio.networks import graph_of_network, graph_of_program
+
         opened = self._opened(name, form)
         if opened.compiled is not None:
             return graph_of_program(opened.compiled)
@@ -296,35 +359,9 @@ class Studio:
 def _loader(form: str) -> Callable[[Path], Graph]:
     """How a model file is read; a file of npuc is shown as it is."""
 
+    from npuc.flow import load_model, network_to_quantize
+
     def load(path: Path) -> Graph:
         return load_model(path) if form == "imported" or path.suffix == ".mlir" else network_to_quantize(path)
 
     return load
-
-
-def _operand_fields(op: Any) -> dict[Any, str]:
-    """The name that the definition of an op gives each operand."""
-    fields: dict[Any, str] = {}
-    for name, _ in op.get_irdl_definition().operands:
-        value = getattr(op, name)
-        for single in value if isinstance(value, tuple | list) else (value,):
-            if single is not None:
-                fields.setdefault(single, name)
-    return fields
-
-
-def _operand(graph: Graph, value: Any, names: Any) -> dict[str, Any]:
-    record: dict[str, Any] = {"name": names.get(value) or value_name(value), "type": short_type(value.type)}
-    constant = graph.constant(value)
-    if constant is None or constant.dtype.kind not in "fiu" or not constant.size:
-        return record
-    real = np.asarray(constant, np.float64)
-    low, high, counts = histogram_of(real)
-    return record | {
-        "constant": True,
-        "low": low,
-        "high": high,
-        "histogram": counts,
-        "channels": channel_count(real),
-        "map": plain_map(channel_map(real, 0)),
-    }

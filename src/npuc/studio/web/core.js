@@ -27,7 +27,9 @@ async function ask(path, parameters, body, method) {
   return answer;
 }
 
-const state = {project: {files: [], jobs: []}, a: "", b: "", form: "canonical", tab: "graph", layer: "", paint: "kind", sample: "", part: "layers", target: ""};
+const state = {project: {files: [], jobs: []}, a: "", b: "", form: "", tab: "graph", layer: "", paint: "kind", sample: "", part: "layers", target: ""};
+// A network alone is shown as its file states it, which opens at once; beside another form, as the compiler takes it: their layers match.
+const formShown = () => state.form || (state.b && state.b !== state.a ? "canonical" : "original");
 const listeners = [];
 function change(changes) {
   Object.assign(state, changes);

@@ -1,7 +1,8 @@
 // The frame: which file, which view, what is chosen. The address keeps it, so that a reload or a bookmark comes back to it.
 const view = byId("view");
 const VIEWS = {graph: graphView, numbers: numbersView, picture: pictureView, time: timeView, placement: placementView, act: actView};
-const PAINTS = {kind: "op", device: "device", bits: "bits", macs: "MACs", parameters: "parameters", time: "time", sqnr: "SQNR", isolated: "SQNR alone"};
+const PAINTS = {kind: "op", device: "device", bits: "bits", macs: "MACs", parameters: "parameters", time: "time", bytes: "bytes moved", sqnr: "SQNR", isolated: "SQNR alone", sensitivity: "sensitivity"};
+const UNITS = {time: value => count(value, 2) + " µs", bytes: size};
 let canvases = [], repaint = () => {};
 
 async function graphView(place) {
@@ -20,10 +21,15 @@ async function graphView(place) {
   const files = [state.a, ...(state.b && state.b !== state.a ? [state.b] : [])].filter(file => file);
   canvases = [];
   const values = {};
-  for (const file of files) {
+  const form = formShown(), frames = files.map(file => {
     const pane = element("div", {class: "pane"}), title = element("div", {class: "pane-title soft"}, file);
     panes.append(element("div", {class: "pane-frame"}, title, pane));
-    const graph = await ask("graph", {file, form: state.form});
+    const answer = ask("graph", {file, form});
+    answer.catch(() => {});  // it is told where it is waited for
+    return {file, pane, title, answer};
+  });
+  for (const {file, pane, title, answer} of frames) {
+    const graph = await answer;
     if (!pane.isConnected) return;
     title.textContent = file + "  ·  " + graph.form + "  ·  " + count(graph.nodes.length) + " nodes";
     const canvas = new GraphCanvas(pane, file, (node, goThere) => choose(graph, file, node, goThere));
@@ -32,15 +38,17 @@ async function graphView(place) {
     canvases.push(canvas);
   }
   canvases.forEach(canvas => canvas.fit());
-  for (const node of canvases[0].folded.graph.nodes.slice(0, 3000)) names.append(element("option", {value: node.name}));
+  // Nobody searches before there is something to see.
+  const listed = canvases[0].folded.graph.nodes.slice(0, 3000);
+  setTimeout(() => names.append(...listed.map(node => element("option", {value: node.name}))), 300);
   const choose = (graph, file, number, goThere) => {
     const node = graph.nodes[number], tensor = (node.tensors || [node.name])[0];
     state.layer = tensor;
     remember();
     for (const canvas of canvases) canvas.file === file ? canvas.choose(number, goThere) : canvas.chooseTensor(tensor, true);
     const figures = {};
-    for (const [key, map] of Object.entries(values)) if (map.has(tensor)) figures[PAINTS[key]] = key === "time" ? count(map.get(tensor), 2) + " µs" : decibel(map.get(tensor)) + " dB";
-    attempt(() => showDetails(details, file, state.form, node, figures));
+    for (const [key, map] of Object.entries(values)) if (map instanceof Map && map.has(tensor)) figures[PAINTS[key]] = (UNITS[key] || (value => decibel(value) + " dB"))(map.get(tensor));
+    attempt(() => showDetails(details, file, form, node, figures));
   };
   search.onchange = () => {
     const graph = canvases[0].folded.graph, wanted = search.value.toLowerCase();
@@ -49,16 +57,24 @@ async function graphView(place) {
     if (number >= 0) { choose(graph, canvases[0].file, number, true); say(""); } else say("No layer is called like " + search.value, true);
   };
   const painted = () => attempt(async () => {
-    if (state.paint === "time" && !values.time) {
+    if ((state.paint === "time" || state.paint === "bytes") && !values.time) {
       const program = files.find(file => state.project.files.some(one => one.name === file && one.kind === "program"));
-      if (!program) throw new Refusal({error: "Time is known of compiled models", fix: "Choose a .npu file, alone or beside this one"});
-      values.time = new Map((await ask("time", {file: program})).layers.map(layer => [layer.name, layer.microseconds]));
+      if (!program) throw new Refusal({error: "Time and bytes moved are known of compiled models", fix: "Choose a .npu file, alone or beside this one"});
+      const {layers} = await ask("time", {file: program});
+      values.time = new Map(layers.map(layer => [layer.name, layer.microseconds]));
+      values.bytes = new Map(layers.map(layer => [layer.name, layer.weights_in + layer.features_in + layer.features_out]));
     }
     if ((state.paint === "sqnr" || state.paint === "isolated") && !values.sqnr) {
       if (!state.b) throw new Refusal({error: "An error needs something to compare with", fix: "Choose a second form above"});
       const {layers} = await ask("compare", pairOf());
       values.sqnr = new Map(layers.map(layer => [layer.name, layer.sqnr]));
       values.isolated = new Map(layers.filter(layer => layer.isolated !== undefined).map(layer => [layer.name, layer.isolated]));
+    }
+    if (state.paint === "sensitivity" && !values.sensitivity) {
+      say("Rounding each layer alone…");
+      const answer = await ask("sensitivity", pairOf());
+      values.sensitivity = new Map(answer.layers.map(layer => [layer.name, layer.sensitivity]));
+      values.rounded = "only this layer as " + answer.types + ", on " + (answer.sample || "random numbers") + ", at the outputs";
     }
     say("");
     paintGraphs(values, legend);
@@ -71,14 +87,17 @@ async function graphView(place) {
 
 // What a box is worth under a colour: of a folded scope the sum of its times and sizes, and the worst of its errors.
 function paintGraphs(values, legend) {
-  const by = state.paint, sums = by === "time" || by === "macs" || by === "parameters", errors = by === "sqnr" || by === "isolated";
+  const by = state.paint, sums = ["time", "bytes", "macs", "parameters"].includes(by), errors = ["sqnr", "isolated", "sensitivity"].includes(by);
   // Inputs and outputs are no layers: an output would show the time of the layer that makes it once more.
   const isEnd = node => node.device === "input" || node.device === "output";
   const often = new Map();
   if (!sums && !errors) for (const node of canvases.flatMap(canvas => canvas.folded.graph.nodes)) if (!isEnd(node) && node[by]) often.set(String(node[by]), (often.get(String(node[by])) || 0) + 1);
   const words = [...often.keys()].sort((a, b) => often.get(b) - often.get(a)), category = categories(words);
+  // An error is good or bad by itself; how much a layer matters is told by the others.
+  const known = by === "sensitivity" && values[by] ? [...values[by].values()].filter(value => typeof value === "number") : [];
+  const [least, most] = known.length ? [Math.min(...known), Math.max(...known)] : [0, 50];
   for (const canvas of canvases) {
-    const valueOf = node => isEnd(node) ? undefined : by in values ? (values[by].get((node.tensors || [node.name])[0]) ?? values[by].get(node.name)) : node[by];
+    const valueOf = node => isEnd(node) ? undefined : values[by] instanceof Map ? (values[by].get((node.tensors || [node.name])[0]) ?? values[by].get(node.name)) : node[by];
     const boxValue = (box, folded) => {
       const members = box.isScope ? folded.members[box.number].map(i => folded.graph.nodes[i]) : [folded.graph.nodes[box.number]];
       const known = members.map(valueOf).filter(value => value !== undefined && value !== "");
@@ -87,13 +106,13 @@ function paintGraphs(values, legend) {
       if (errors) return Math.min(...known.map(worst));
       return new Set(known).size === 1 ? known[0] : undefined;
     };
-    let most = 1e-12;
-    if (sums) for (const box of canvas.drawing.boxes) if (!box.open) most = Math.max(most, boxValue(box, canvas.folded) || 0);
+    let largest = 1e-12;
+    if (sums) for (const box of canvas.drawing.boxes) if (!box.open) largest = Math.max(largest, boxValue(box, canvas.folded) || 0);
     canvas.colour = (box, folded) => {
       const value = boxValue(box, folded);
       if (value === undefined) return null;
-      if (sums) return mixed(dark() ? RAMP : [[246, 246, 250], ...RAMP.slice(1).reverse()], Math.sqrt(value / most));
-      if (errors) return mixed([...SIGNED].reverse(), Math.max(0, Math.min(1, value / 50)));
+      if (sums) return mixed(dark() ? RAMP : [[246, 246, 250], ...RAMP.slice(1).reverse()], Math.sqrt(value / largest));
+      if (errors) return mixed([...SIGNED].reverse(), (value - least) / (most - least || 1));
       return category.get(String(value)) || null;
     };
     canvas.later();
@@ -102,7 +121,7 @@ function paintGraphs(values, legend) {
   const others = words.filter(word => words.length > CATEGORIES.length && category.get(word) === CATEGORIES.at(-1));
   legend.replaceChildren(...words.filter(word => !others.includes(word)).map(word => entry(category.get(word), word)),
     ...(others.length ? [entry(CATEGORIES.at(-1), others.length > 3 ? others.length + " others" : others.join(", "))] : []),
-    ...(sums ? [element("span", {}, (dark() ? "bright" : "dark") + ": more " + PAINTS[by])] : errors ? [element("span", {}, "orange: 0 dB, blue: 50 dB and more")] : []));
+    ...(sums ? [element("span", {}, (dark() ? "bright" : "dark") + ": more " + PAINTS[by])] : errors ? [element("span", {}, by === "sensitivity" ? "orange: matters most (" + decibel(least) + " dB), blue: least (" + decibel(most) + " dB); " + values.rounded : "orange: 0 dB, blue: 50 dB and more")] : []));
 }
 
 function remember() {
@@ -123,6 +142,7 @@ async function render() {
   view.setAttribute("aria-labelledby", "tab-" + state.tab);
   // Only a float model has forms, and only its graph shows them.
   const formed = state.project.files.some(file => file.kind === "model" && (file.name === state.a || file.name === state.b));
+  byId("form").value = formShown();
   byId("form-choice").hidden = state.tab !== "graph" || !formed;
   remember();
   say("");
@@ -195,7 +215,6 @@ attempt(async () => {
   if (kept.labels) pictured.labels = kept.labels;
   if (kept.models) pictured.models = JSON.parse(kept.models);
   if (!(state.tab in VIEWS)) state.tab = "graph";
-  byId("form").value = state.form;
   await refresh();
   await render();
   if (!embedded) setInterval(() => { if (!document.hidden) attempt(refresh); }, 2000);

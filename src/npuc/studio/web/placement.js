@@ -3,7 +3,7 @@ async function placementView(place) {
   const file = state.project.files.find(one => one.name === state.a);
   const body = element("div");
   if (file && file.kind === "program") {
-    const graph = await ask("graph", {file: state.a, form: state.form});
+    const graph = await ask("graph", {file: state.a, form: formShown()});
     const hosted = graph.nodes.filter(node => node.device === "cpu");
     place.append(element("h2", {}, hosted.length ? hosted.length + " parts run on the CPU" : "All layers run on the NPU"));
     if (hosted.length) place.append(element("div", {class: "card flush scroll"}, sortedTable(hosted, [["layer", node => node.name, node => node.name, "text"], ["op", node => node.kind, node => node.kind, "text"]], null, "Layers on the CPU").table));
