@@ -125,7 +125,7 @@ peers-sophgo: $(SOPHGO)/stamp
 $(SOPHGO)/stamp: $(STAMPS)/test
 	@echo "unpacking the libraries of tpu_mlir 1.30.2 in $(SOPHGO)"
 	@mkdir -p $(SOPHGO)
-	@$(BIN)/python -m pip download -qq --disable-pip-version-check --no-deps -d $(SOPHGO) tpu_mlir==1.30.2
+	@$(BIN)/python -m pip download -qq --disable-pip-version-check --no-deps --python-version 3.10 --only-binary :all: -d $(SOPHGO) tpu_mlir==1.30.2
 	@$(BIN)/python -c "import sys, zipfile; z = zipfile.ZipFile(sys.argv[1]); \
 		[z.extract(n, sys.argv[2]) for n in z.namelist() if n.startswith('tpu_mlir-') or n.startswith('tpu_mlir/lib/lib') and \
 		('bm1684x.so' in n or n.rsplit('/', 1)[1].startswith(('libcmodel.so', 'libbmlib.so', 'libbmrt.so')))]" \
