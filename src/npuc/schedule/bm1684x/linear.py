@@ -121,6 +121,9 @@ class ChipWindow:
             raise NotHere(f"an axis is longer than {LARGEST}, the largest of a command of the BM1684X")
         if min(self.pad) < 0:
             raise NotHere("it cuts its operand")
+        extents = [(self.kernel[axis] - 1) * self.dilation[axis] + 1 for axis in (0, 1)]
+        if any(max(self.pad[axis], behind[axis]) >= extents[axis] for axis in (0, 1)):
+            raise NotHere("some of its windows see padding alone")
 
 
 @dataclass(frozen=True)
@@ -159,29 +162,42 @@ class OutputNumbers:
 
 
 @dataclass(frozen=True)
-class ChipConv(ChipLayer):
-    """A convolution over all input channels, or one of each channel (depthwise)."""
+class WindowLayer(ChipLayer):
+    """A layer whose results each look at a window of the operand."""
 
     window: ChipWindow
-    depthwise: bool
-    has_bias: bool
-    pad_value: int
-    stage: OutputNumbers
-    parts: tuple[Rows, ...]
-    """Channels of each record."""
 
     def operand_rows(self, index: int, rows: Rows) -> Rows:
         """Those that the windows look at."""
         return self.window.rows(rows, self.operands[0].shape[2])
 
-    def _chunk(self, rows: int) -> tuple[int, int]:
+
+@dataclass(frozen=True)
+class WindowSums(WindowLayer):
+    """A layer that sums over windows in 32 bits, some rows of channels at a time, and requantizes the sums."""
+
+    stage: OutputNumbers
+
+    def chunk(self, rows: int) -> tuple[int, int]:
+        """Bytes of the sums of a row of channels, and how many rows of channels are summed at a time."""
         plane = aligned(rows * self.result.shape[3] * 4)
         return plane, row_chunk(plane, self.result.shape[1])
 
     def scratch(self, rows: int) -> int:
         """The sums of some rows of channels."""
-        plane, chunk = self._chunk(rows)
+        plane, chunk = self.chunk(rows)
         return plane * chunk
+
+
+@dataclass(frozen=True)
+class ChipConv(WindowSums):
+    """A convolution over all input channels, or one of each channel (depthwise)."""
+
+    depthwise: bool
+    has_bias: bool
+    pad_value: int
+    parts: tuple[Rows, ...]
+    """Channels of each record."""
 
     def emit(self, build: Builder, tile: ChipTile) -> None:
         """By image and rows of channels: bias, sums, requantization, limits."""
@@ -190,7 +206,7 @@ class ChipConv(ChipLayer):
             base = tile.record(number)
             record = self.records[number]
             place = {name: base + at for name, at in record.offsets.items()}
-            _, chunk = self._chunk(y.shape[2])
+            _, chunk = self.chunk(y.shape[2])
             for n in range(y.shape[0]):
                 for first, count in channel_chunks(part[1] - part[0], chunk):
                     self._chunk_commands(build, tile, x, y, n, part[0] // LANES + first, first, count, place)
@@ -288,7 +304,7 @@ def conv_layer(
         records.append(record)
     if max(record.size for record in records) > MOST_RECORD:
         raise NotHere(f"the weights of 64 channels take {line:,} bytes of each lane of the BM1684X")
-    return ChipConv((x,), y, window, depthwise, has_bias, zero, stage, parts, records=tuple(records))
+    return ChipConv((x,), y, window, stage, depthwise, has_bias, zero, parts, records=tuple(records))
 
 
 def _bias(op: Any, graph: Graph, weight: Array, zero: int) -> Array:

@@ -7,9 +7,9 @@ from typing import Any
 
 from npuc.ir import Graph, npu, shape_of, top
 from npuc.program.bm1684x.commands import TYPE_CODES
-from npuc.schedule.bm1684x.chip_ops import ChipLayer, ChipTile, chip_rule, operand, row_chunk, zero_point
-from npuc.schedule.bm1684x.layout import LocalTensor, Rows, aligned, channel_chunks
-from npuc.schedule.bm1684x.linear import ChipWindow, OutputNumbers
+from npuc.schedule.bm1684x.chip_ops import ChipLayer, ChipTile, chip_rule, operand, zero_point
+from npuc.schedule.bm1684x.layout import LocalTensor, channel_chunks
+from npuc.schedule.bm1684x.linear import ChipWindow, OutputNumbers, WindowLayer, WindowSums
 from npuc.schedule.bm1684x.work import Builder, lanes, sizes
 from npuc.schedule.rules import NotHere
 from npuc.schedule.rules.common import requantization_of
@@ -18,14 +18,8 @@ _MAX_POOL, _DEPTHWISE = 4, 0
 
 
 @dataclass(frozen=True)
-class ChipMaxPool(ChipLayer):
+class ChipMaxPool(WindowLayer):
     """The greatest element of each window."""
-
-    window: ChipWindow
-
-    def operand_rows(self, index: int, rows: Rows) -> Rows:
-        """Those that the windows look at."""
-        return self.window.rows(rows, self.operands[0].shape[2])
 
     def emit(self, build: Builder, tile: ChipTile) -> None:
         """One command; what is padded is less than any element, or the same as the least."""
@@ -53,25 +47,10 @@ def max_pool(op: Any, graph: Graph) -> ChipLayer:
 
 
 @dataclass(frozen=True)
-class ChipAvgPool(ChipLayer):
+class ChipAvgPool(WindowSums):
     """The average of each window: a depthwise convolution by ones whose bias takes the zero points away."""
 
-    window: ChipWindow
     zero: int
-    stage: OutputNumbers
-
-    def operand_rows(self, index: int, rows: Rows) -> Rows:
-        """Those that the windows look at."""
-        return self.window.rows(rows, self.operands[0].shape[2])
-
-    def _chunk(self, rows: int) -> tuple[int, int]:
-        plane = aligned(rows * self.result.shape[3] * 4)
-        return plane, row_chunk(plane, self.result.shape[1])
-
-    def scratch(self, rows: int) -> int:
-        """The sums of some rows of channels."""
-        plane, chunk = self._chunk(rows)
-        return plane * chunk
 
     def emit(self, build: Builder, tile: ChipTile) -> None:
         """By image and rows of channels: sums, requantization, limits."""
@@ -81,7 +60,7 @@ class ChipAvgPool(ChipLayer):
         kernel = self.window.kernel[0] * self.window.kernel[1]
         numbers = self.stage.constant
         assert numbers is not None
-        _, chunk = self._chunk(y.shape[2])
+        _, chunk = self.chunk(y.shape[2])
         for n in range(y.shape[0]):
             for row, count in channel_chunks(y.shape[1], chunk):
                 shape = (1, count, *y.shape[2:])
@@ -129,4 +108,4 @@ def avg_pool(op: Any, graph: Graph) -> ChipLayer:
         raise NotHere(
             "its windows count different numbers of elements, and those of the BM1684X all the same"
         )
-    return ChipAvgPool((x,), y, window, zero_point(op.x), stage)
+    return ChipAvgPool((x,), y, window, stage, zero_point(op.x))
