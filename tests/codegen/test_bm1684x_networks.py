@@ -26,7 +26,7 @@ RANDOM = 100
     [
         ("cifar10_resnet20", (1, 3, 32, 32), 0),
         ("mobilenet_v2", (1, 3, 224, 224), 0),
-        ("squeezenet_v1.1", (1, 3, 227, 227), 1),
+        ("squeezenet_v1.1", (1, 3, 227, 227), 2),
         ("ultraface_rfb_320", (1, 3, 240, 320), 1),
         ("yolox_nano", (1, 3, 416, 416), 0),
         ("ppocrv3_text_det", (1, 3, 320, 320), 0),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,3 +45,14 @@ def assert_equal_on_chip(
     for name, value in wanted.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
         assert len(np.unique(value)) >= distinct, f"{name} is nearly constant"
+
+
+def judge(**request: Any) -> dict[str, Any]:
+    """What the vendor's libraries say; `support.bm1684x.judge` has the requests."""
+    script = ROOT / "tests" / "support" / "bm1684x" / "judge.py"
+    done = subprocess.run(
+        [sys.executable, str(script), str(libraries())], input=json.dumps(request), capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert done.stdout, f"the vendor's process ended with status {done.returncode}: {done.stderr[-1500:]}"
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer

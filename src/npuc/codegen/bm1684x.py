@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from npuc.program.bm1684x.bmodel import COEFFICIENTS, PAGE, Bmodel, BmodelTensor
@@ -24,7 +24,7 @@ def encode_chip(schedule: ChipSchedule, name: str, inputs: Sequence[Port], outpu
     counts = {"tiu": 0, "gdma": 0}
     for command in schedule.commands:
         engine = command.issue.engine
-        streams[engine] += _bytes(command, bases)
+        streams[engine] += command_bytes(command, bases)
         counts[engine] += 1
     streams["tiu"] += encode("TIU_END", cmd_id=counts["tiu"] + 1)
     streams["gdma"] += encode("GDMA_END", cmd_id=counts["gdma"] + 1, cmd_id_en=1)
@@ -51,7 +51,8 @@ def encode_chip(schedule: ChipSchedule, name: str, inputs: Sequence[Port], outpu
     )
 
 
-def _bytes(command: Ordered, bases: dict[str, int]) -> bytes:
+def command_bytes(command: Ordered, bases: Mapping[str, int]) -> bytes:
+    """A command with its number, its wait, and its addresses in DDR by where the two regions of it begin."""
     issue = command.issue
     values = dict(issue.values)
     for side, address in (("src", issue.source), ("dst", issue.target)):
@@ -61,7 +62,7 @@ def _bytes(command: Ordered, bases: dict[str, int]) -> bytes:
     return encode(issue.form, cmd_id=command.number, cmd_id_dep=command.waits_for, cmd_id_en=1, **values)
 
 
-def _number(address: Address, bases: dict[str, int]) -> int:
+def _number(address: Address, bases: Mapping[str, int]) -> int:
     if address.space == "local":
         return LOCAL_BASE + address.lane * LANE_BYTES + address.offset
     return bases[address.space] + address.offset

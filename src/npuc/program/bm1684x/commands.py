@@ -157,7 +157,7 @@ FORMS = (
         "SG", "tiu", 48, _short(6),
         _TIU + "opd0_str@52:3 cmd_id_en@55:4 pwr_step@59:4 " + _sizes(64) + "opd0_h@128:16 opd0_w@144:16 opd1_c@160:16 "
         "opd1_w@176:16 res0_prec@192:3 res0_addr@195:29 opd0_prec@224:3 opd0_addr@227:29 opd1_prec@256:3 opd1_addr@259:29",
-        "elements looked up in a table (5)",
+        "elements looked up in a table (13)",
     ),
     _form(
         "TIU_END", "tiu", 16, {"cmd_short": 0, "tsk_typ": 15, "tsk_eu_typ": 31},

@@ -266,7 +266,7 @@ def _sg(values: Values) -> Access:
         _dense(values["opd0_addr"], (1, 1, 1, values["opd0_w"]), 1),
         _dense(values["opd1_addr"], (shape[0], values["opd1_c"], 1, values["opd1_w"]), 1),
     ]
-    _same_lane(values, "opd1", "res0")
+    _same_lane(values, "opd0", "opd1", "res0")
     result = _dense(values["res0_addr"], shape, 1)
     _apart(result, reads)
     return Access(tuple(reads), (result,))

@@ -49,6 +49,9 @@ from npuc.schedule.bm1684x.work import (
 from npuc.schedule.rules import NotHere
 from npuc.schedule.rules.common import requantization_of
 
+_LOOK_UP = 13
+"""Of SG: every lane has the table."""
+
 
 @dataclass(frozen=True)
 class Elementwise(ChipLayer):
@@ -271,7 +274,7 @@ class ChipTable(ChipLayer):
                     span = rows * aligned(width)
                     build.tiu(
                         "SG", [lanes(table, 256), lanes(source, span)],
-                        [lanes(target, span)], tsk_eu_typ=5, opd0_str=TABLE, opd0_h=1, opd0_w=256,
+                        [lanes(target, span)], tsk_eu_typ=_LOOK_UP, opd0_str=TABLE, opd0_h=1, opd0_w=256,
                         opd1_c=count, opd1_w=width, res0_addr=target, opd0_addr=table, opd1_addr=source,
                         **sizes("res0", (1, count, 1, width)),
                     )  # fmt: skip

@@ -176,16 +176,6 @@ class Placement:
             array = np.pad(array, ((0, 0), (0, -record.size % _WIDE)))
         return self._keep(array.tobytes())
 
-    def load_record(self, record: LaneRecord, address: Address, at: int) -> None:
-        """Constants to a byte of the lanes."""
-        size = record.size
-        shape = (1, record.lanes, 1, size)
-        if size > 65535:
-            size += -size % _WIDE
-            shape = (1, record.lanes, size // _WIDE, _WIDE)
-        strides = dense_strides(shape)
-        self.build.move(address, Address("local", at), shape, strides, strides)
-
     def _keep(self, data: bytes) -> Address:
         address = Address("coefficients", self._coefficient_bytes)
         padded = data + bytes(-len(data) % 64)
@@ -197,3 +187,14 @@ class Placement:
 def record_room(record: LaneRecord) -> int:
     """Bytes of a lane that it takes."""
     return record.size if record.size <= 65535 else record.size + -record.size % _WIDE
+
+
+def load_record(build: Builder, record: LaneRecord, address: Address, at: int) -> None:
+    """Constants to a byte of the lanes."""
+    size = record.size
+    shape = (1, record.lanes, 1, size)
+    if size > 65535:
+        size += -size % _WIDE
+        shape = (1, record.lanes, size // _WIDE, _WIDE)
+    strides = dense_strides(shape)
+    build.move(address, Address("local", at), shape, strides, strides)

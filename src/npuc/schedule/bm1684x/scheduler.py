@@ -27,8 +27,8 @@ from npuc.schedule.bm1684x.layout import (
 from npuc.schedule.bm1684x.memory import NoRoom
 from npuc.schedule.bm1684x.movement import MOVES, ONES, ZEROS, Block, Movement, Moves, Turn
 from npuc.schedule.bm1684x.order import Ordered, hoisted, ordered
-from npuc.schedule.bm1684x.placement import Placement, record_room
-from npuc.schedule.bm1684x.work import COPY_FROM_OPERAND, Address, Operand, constant, lanes, sizes
+from npuc.schedule.bm1684x.placement import Placement, load_record, record_room
+from npuc.schedule.bm1684x.work import COPY_FROM_OPERAND, Address, Builder, Operand, constant, lanes, sizes
 from npuc.schedule.rules import NotHere
 
 RECORDS = 96 * 1024
@@ -210,7 +210,7 @@ class _Scheduler:
         def record(number: int) -> int:
             slot = number if kept else number % 2
             if there.get(slot) != number:
-                at.load_record(layer.records[number], places[number], slots[slot])
+                load_record(at.build, layer.records[number], places[number], slots[slot])
                 there[slot] = number
             return slots[slot]
 
@@ -327,10 +327,7 @@ class _Scheduler:
             for place in taken:
                 at.memory.give(place)
             return False
-        at.build.tiu(
-            "BC", [lanes(source.address, source.size)], [lanes(target.address, target.size)], opd0_c=rows, opd0_w=columns,
-            res0_addr=target.address, opd0_addr=source.address, **sizes("res0", turned),
-        )  # fmt: skip
+        transpose(at.build, source, target)
         at.store(target, at.reserve(movement.result))
         for place in taken:
             at.memory.give(place)
@@ -411,6 +408,15 @@ class _Scheduler:
                     last = (shape[2] - 1) * strides[2] + (shape[3] - 1) * strides[3]
                     sides.append(Operand(begin, "i8", strides, size=last + 1))
                 self._at.build.elementwise(COPY_FROM_OPERAND, (1, count, *shape[2:]), sides[1], sides[0])
+
+
+def transpose(build: Builder, source: LocalTensor, target: LocalTensor) -> None:
+    """A matrix (1, rows, 1, columns) with lanes for columns."""
+    _, rows, _, columns = source.shape
+    build.tiu(
+        "BC", [lanes(source.address, source.size)], [lanes(target.address, target.size)], opd0_c=rows, opd0_w=columns,
+        res0_addr=target.address, opd0_addr=source.address, **sizes("res0", target.shape),
+    )  # fmt: skip
 
 
 def _keeps_lanes(block: Block) -> bool:

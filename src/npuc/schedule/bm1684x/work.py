@@ -120,7 +120,8 @@ class Builder:
             if operand.strides is not None:
                 values[f"{name}_str"] = STRIDED
                 for axis, stride in zip("nchw", operand.strides, strict=True):
-                    values[f"{name}_{axis}_str"] = stride
+                    # The vendor refuses a result that stands still along an axis, also along one that has a single step.
+                    values[f"{name}_{axis}_str"] = max(stride, 1) if name == "res0" else stride
         written: Span = ("local", result.address, result.address + result.size)
         self.tiu("AR", reads, [written], **values, **sizes("res0", shape))
 
@@ -179,7 +180,8 @@ class Builder:
         size = {"i8": 1, "i32": 4}[dtype]
         values = {
             "stride_enable": 1,
-            "nchw_copy": 1,
+            # Within one memory the vendor states both shapes, and between memories that of the source only.
+            "nchw_copy": int((source.space == "local") != (target.space == "local")),
             "src_data_format": TYPE_CODES[dtype],
             "localmem_mask_l32": 0xFFFFFFFF,
             "localmem_mask_h32": 0xFFFFFFFF,
@@ -196,8 +198,7 @@ class Builder:
         """DDR filled with an int8 number."""
         self.move(target, target, shape, strides, strides)
         issue = self.issues.pop()
-        word = (value & 0xFF) * 0x01010101
-        values = {**issue.values, "fill_constant_en": 1, "constant_value": word}
+        values = {**issue.values, "fill_constant_en": 1, "constant_value": value & 0xFF}
         self.issues.append(Issue("TENSOR", values, (), issue.writes, self.layer, target, target))
 
 
