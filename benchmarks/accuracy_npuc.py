@@ -1,13 +1,7 @@
-"""npuc's entries of the accuracy benchmark: the default, and the whole ladder from there.
-
-The ladder begins with the types that the default chose (16 bits next to outputs, where no scheme is stated) and keeps them.
-Beside each result lies a JSON file with what was done and how long it took.
-"""
+"""npuc's entries of the accuracy benchmark: what `npuc quantize` makes by default, and with `--ladder`."""
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +14,7 @@ from npuc.calib.sources import open_data
 from npuc.flow import ImportOptions, import_model, quantize_on_data, save_graph
 from npuc.ir import Graph
 from npuc.quant.config import QuantizationConfig
-from npuc.quant.ladder import QuantizationContext, StepResult, run_steps
-from npuc.quant.ladder.context import carried
-from npuc.quant.tuning import METHODS
-
-_CHEAP = ("equalize", "smooth", "ranges")
-"""With the ranges and corrected biases of the start, the steps 1 to 4 of the ladder."""
+from npuc.quant.ladder.run import PipelineOptions
 
 
 def network_of(network: Network) -> Graph:
@@ -35,15 +24,11 @@ def network_of(network: Network) -> Graph:
     return import_model(MODELS / f"{network.file}.onnx", options)
 
 
-def quantize_default(network: Network, scheme: str | None, target: Path, count: int, threads: int) -> None:
-    """What `npuc quantize --data` makes, with `--scheme` where one is stated."""
-    graph, begun = network_of(network), time.perf_counter()
-    source = open_data(graph, network.calibration(count))
-    config = None if scheme is None else QuantizationConfig(scheme=scheme)
-    done, _ = quantize_on_data(graph, source, config, threads=threads)
-    save_graph(done.graph, target)
-    wide = wide_layers(done.source, done.scheme_of)
-    _note(target, {"notes": done.graph.notes, "seconds": time.perf_counter() - begun, "wide": wide})
+def quantize_default(
+    network: Network, scheme: str | None, target: Path, count: int, threads: int
+) -> dict[str, Any]:
+    """What `npuc quantize --data` makes, with `--scheme` where one is stated; also what was done."""
+    return _quantized(network, scheme, target, count, threads, None)
 
 
 def quantize_ladder(
@@ -54,49 +39,42 @@ def quantize_ladder(
     threads: int,
     device: str,
     steps: Sequence[str] | None,
-) -> None:
-    """The ladder from the default: all steps, or those that are named."""
+    seed: int = 0,
+) -> dict[str, Any]:
+    """What `npuc quantize --data --ladder` makes: all steps, or those that are named; also what each did."""
+    heard: list[str] = []
+    options = PipelineOptions(
+        None if steps is None else tuple(steps),
+        device,
+        seed=seed,
+        report=lambda event: heard.append(str(event)),
+    )
+    return {**_quantized(network, scheme, target, count, threads, options), "steps": heard}
+
+
+def _quantized(
+    network: Network,
+    scheme: str | None,
+    target: Path,
+    count: int,
+    threads: int,
+    ladder: PipelineOptions | None,
+) -> dict[str, Any]:
     graph = network_of(network)
-    samples = network.calibration(count)
-    begun, worked = time.perf_counter(), time.process_time()
+    source = open_data(graph, network.calibration(count))
     config = None if scheme is None else QuantizationConfig(scheme=scheme)
-    default, _ = quantize_on_data(graph, open_data(graph, samples), config, threads=threads)
-    context = QuantizationContext(
-        graph,
-        [{graph.inputs[0].name: sample} for sample in samples],
-        carried(default.scheme_of, default.source, graph),
-        methods=("mse",) if scheme == "pow2" else METHODS,
-        threads=threads,
-        device=device,
-    )
-    results: list[StepResult] = []
-    cheap: dict[str, float] = {}
-
-    def heard(step_result: StepResult) -> None:
-        results.append(step_result)
-        if step_result.name in _CHEAP:
-            cheap.update(wall=time.perf_counter() - begun, cpu=time.process_time() - worked)
-
-    best = run_steps(context, steps, start=context.start(), report=heard)
-    save_graph(best.quantized, target)
-    _note(
-        target,
-        {
-            "notes": list(best.notes),
-            "rungs": [str(step_result) for step_result in results],
-            "seconds": time.perf_counter() - begun,
-            "cheap": cheap,
-            "wide": wide_layers(default.source, default.scheme_of),
-            "device": device,
-        },
-    )
+    done, _ = quantize_on_data(graph, source, config, threads=threads, ladder=ladder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    save_graph(done.graph, target)
+    warnings = [] if done.accuracy is None else list(done.accuracy.warnings)
+    return {
+        "notes": list(done.graph.notes),
+        "warnings": warnings,
+        "wide": wide_layers(done.source, done.scheme_of),
+    }
 
 
 def wide_layers(graph: Graph, scheme_of: Any) -> list[int]:
     """How many layers give 16 bits, and how many layers with a scheme there are."""
-    schemes = [scheme for op in graph.ops if (scheme := scheme_of(op)) is not None]
-    return [sum(scheme.activation == "i16" for scheme in schemes), len(schemes)]
-
-
-def _note(target: Path, words: dict[str, Any]) -> None:
-    target.with_suffix(".json").write_text(json.dumps(words, indent=1))
+    schemes = [scheme for op in graph.ops if op.results and (scheme := scheme_of(op)) is not None]
+    return [sum(scheme.has_wide_activations for scheme in schemes), len(schemes)]

@@ -77,11 +77,15 @@ class Score:
             return float(difference.mean()), float(difference.std() / len(difference) ** 0.5)
         if not self.found:
             return None
-        draws = np.concatenate(list(resamples(len(self.found), _DRAWS, _SEED)))
-        spread = self._precision(draws) - other._precision(draws)
+        spread = self.drawn - other.drawn
         assert self.figure is not None
         assert other.figure is not None
         return self.figure - other.figure, float(np.nanstd(spread))
+
+    @property
+    def drawn(self) -> Array:
+        """mAP of draws of the images with replacement, the same draws for every result."""
+        return self._precision(np.concatenate(list(resamples(len(self.found), _DRAWS, _SEED))))
 
     def _precision(self, weights: Array) -> Array:
         key = weights.shape

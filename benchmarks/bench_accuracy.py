@@ -3,18 +3,19 @@
 Every tool gets the same float file and the same calibration samples; every result is measured on the same other samples
 against the float network. A row is a network under a scheme: `w8a8` (8 bits, weights with a scale each channel), `pow2` (8 bits,
 powers of two, per tensor) or `w4a8` (weights of 4 bits). A tool with several ways of working is run in each, and the one
-with the highest SQNR is shown. What a tool does not offer is n/a. Peers' results are run by ONNX Runtime, npuc's by graph mode.
+with the highest SQNR is shown. Peers' results are run by ONNX Runtime, npuc's by graph mode.
 
 `figure` is top-1 of labelled images, or mAP of detectors on COCO's; `to float` its paired difference with a standard
-error; `same` the share of samples whose first choice is that of float; `cosine` the mean over samples and outputs; `SQNR` signal
-over error of all samples in decibels, the mean of the outputs. A row ends with whether npuc's ladder is first, or by how much
-not. The text detector gets images with words written on them.
+error; `same` the share of samples whose first choice is that of float; `cosine` the mean over samples and outputs; `SQNR` the
+mean over the slices of the outputs in decibels, `worst` that of the worst slice. A row ends with whether npuc's ladder is
+first, or by how much not. The text detector gets images with words written on them.
 
-Results lie under build/bench/accuracy: the networks that peers made (remove them to quantize anew), the figures of every row
-in results.json as soon as they are known, and all rows as a table in table.md.
+Each way of working is a job of its own (accuracy_job.py) with its result under benchmarks/results/accuracy: jobs that are done
+are not run again, so the benchmark can be stopped and goes on. Networks that were made lie under build/bench/accuracy.
 
     python benchmarks/bench_accuracy.py [--models mobilenet_v2,...] [--schemes w8a8,pow2,w4a8] [--images 500]
-        [--calibration 64] [--tools ort,nncf,aimet,quark] [--steps equalize,...] [--device cuda] [--slow] [--keep]
+        [--calibration 64] [--tools ort,nncf,aimet,quark] [--steps equalize,...] [--device cuda] [--seeds 3] [--slow] [--again]
+        [--only-table] [--write-docs]
 """
 
 from __future__ import annotations
@@ -24,21 +25,16 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-from accuracy_networks import COCO_CALIBRATION, FOLDER, NETWORKS, Network
-from accuracy_npuc import quantize_default, quantize_ladder
-from accuracy_report import print_row, row_of, table
-from accuracy_scores import Score
-from peers import PEERS, ROOT, SHARED, quantize_ort, session
+from accuracy_job import OWN, RESULTS, SCHEMES, Protocol, done, protocol
+from accuracy_networks import COCO_CALIBRATION, NETWORKS
+from accuracy_report import print_row, table
+from peers import PEERS, ROOT, SHARED
 
-from npuc.arrays import Array
-
-THREADS = 2
-SCHEMES: dict[str, str | None] = {"w8a8": None, "pow2": "pow2", "w4a8": "int4-weights"}
-"""The rows, and the names that npuc has for them; None is its default."""
+_DOCS = ROOT / "docs" / "quantization.md"
+_MARKS = ("<!-- rows of make bench-accuracy -->\n", "<!-- end of the rows -->\n")
 
 
 @dataclass(frozen=True)
@@ -66,138 +62,61 @@ ENTRIES = (
     Entry("quark-adaround", "quark", ("pow2",), slow=True),
 )
 """Powers of two: ONNX Runtime, NNCF and AIMET have none. Weights of 4 bits: neither NNCF nor Quark has them for ONNX."""
-OWN = ("npuc", "ladder")
 
 
-@dataclass(frozen=True)
-class Job:
-    """A row and how it is made."""
-
-    network: Network
-    scheme: str
-    calibration: int
-    images: int
-    device: str
-    steps: str
-    keep: bool
-
-    def file(self, key: str) -> Path:
-        """Where a result is."""
-        suffix = ".mlir" if key in OWN else ".onnx"
-        return FOLDER / f"{self.network.name}.{self.scheme}.{key}.{self.calibration}{suffix}"
-
-    @property
-    def options(self) -> list[str]:
-        """For a process that does a part of it."""
-        own = [
-            "--models",
-            self.network.name,
-            "--schemes",
-            self.scheme,
-            "--calibration",
-            str(self.calibration),
-        ]
-        return [*own, "--device", self.device, *(["--steps", self.steps] if self.steps else [])]
+def run(job: Protocol, tool: str, again: bool) -> str | None:
+    """Run a job in a process of its own; why it failed, or None."""
+    options = ["--calibration", str(job.calibration), "--images", str(job.images), "--tool", tool]
+    options += [
+        "--device",
+        job.device,
+        "--seed",
+        str(job.seed),
+        *(["--steps", job.steps] if job.steps else []),
+    ]
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks" / "accuracy_job.py"),
+        job.network,
+        job.scheme,
+        job.entry,
+    ]
+    start = time.perf_counter()
+    ended = subprocess.run(
+        [*command, *options, *(["--again"] if again else [])], capture_output=True, text=True, cwd=ROOT
+    )
+    failure = None
+    if ended.returncode:
+        failure = (ended.stderr.strip() or f"status {ended.returncode}").splitlines()[-1]
+    words = f"{job.name}: {time.perf_counter() - start:.0f} s" + (f", failed: {failure}" if failure else "")
+    print(words, file=sys.stderr, flush=True)
+    return failure
 
 
-# Quantizing: each tool in a process of its own.
+def rows(results: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Results by network and scheme, in the order of the benchmark; a row has one number of samples: that of the last result."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for name in NETWORKS:
+        for scheme in SCHEMES:
+            row = [
+                r for r in results if (r["protocol"]["network"], r["protocol"]["scheme"]) == (name, scheme)
+            ]
+            if row:
+                found[name, scheme] = row
+    return found
 
 
-def quantize_with(key: str, job: Job) -> None:
-    """Write a result."""
-    network, target = job.network, job.file(key)
-    if key == "npuc":
-        quantize_default(network, SCHEMES[job.scheme], target, job.calibration, THREADS)
-    elif key == "ladder":
-        steps = job.steps.split(",") if job.steps else None
-        quantize_ladder(network, SCHEMES[job.scheme], target, job.calibration, THREADS, job.device, steps)
-    else:
-        samples, tool = network.calibration(job.calibration), next(e.tool for e in ENTRIES if e.key == key)
-        if tool == "ort":
-            bits = 4 if job.scheme == "w4a8" else 8
-            quantize_ort(network.float_file, target, samples, key, weight_bits=bits)
-        else:
-            PEERS[tool].quantize(network.float_file, target, samples, job.scheme, key)
+def committed() -> list[dict[str, Any]]:
+    """All results that there are."""
+    return [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
 
 
-def make_results(job: Job, entries: list[Entry]) -> dict[str, str]:
-    """Run every entry that has no result yet (npuc's always, unless kept); the failures by key."""
-    failures = {}
-    _ = job.network.float_file
-    for entry in entries:
-        target = job.file(entry.key)
-        if target.exists() and (entry.key not in OWN or job.keep):
-            continue
-        start = time.perf_counter()
-        command = [sys.executable, __file__, "--quantize", entry.key, *job.options]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-        seconds = time.perf_counter() - start
-        words = f"{job.network.name} {job.scheme}: {entry.key} took {seconds:.0f} s"
-        if done.returncode:
-            failures[entry.key] = (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1]
-            words += f" and failed: {failures[entry.key]}"
-        print(words, file=sys.stderr, flush=True)
-    return failures
-
-
-# Measuring.
-
-
-def runner(job: Job, key: str) -> Callable[[Array], Mapping[str, Array]]:
-    """A function that runs a result."""
-    if key in OWN:
-        from npuc.engine import IntegerEngine
-        from npuc.ir import load_graph
-
-        graph = load_graph(job.file(key))
-        engine = IntegerEngine(graph, threads=THREADS)
-        return lambda x: engine.run({graph.inputs[0].name: x})
-    run = session(job.network.float_file if key == "float" else job.file(key), THREADS, spinning=False)
-    names, entry = [port.name for port in run.get_outputs()], run.get_inputs()[0].name
-    return lambda x: dict(zip(names, run.run(None, {entry: x}), strict=True))
-
-
-def measure(job: Job, keys: list[str]) -> tuple[dict[str, Score], dict[str, str]]:
-    """All results on the same samples; also those that cannot run."""
-    runs, failures = {}, {}
-    for key in ("float", *keys):
-        try:
-            runs[key] = runner(job, key)
-        except Exception as error:  # a peer's file that ONNX Runtime refuses is a finding, not the end
-            failures[key] = f"its result does not run: {str(error).splitlines()[0]}"
-    scores = {key: Score() for key in runs}
-    for case in job.network.measured(job.images):
-        x = case.read()
-        reference = runs["float"](x)
-        for key, run in runs.items():
-            # Some tools rename outputs; all keep their order.
-            outputs = reference if key == "float" else dict(zip(reference, run(x).values(), strict=True))
-            scores[key].add(reference, outputs, case.label)
-            if job.network.decoder:
-                scores[key].found.append(job.network.found(case, outputs))
-                scores[key].truths.append(case.boxes)
-    return scores, failures
-
-
-def work(job: Job, tools: list[str], slow: bool, troubles: dict[str, str]) -> None:
-    """One row: quantize, measure, write down, print."""
-    entries = [e for e in ENTRIES if e.tool in (*OWN, *tools) and job.scheme in e.schemes]
-    entries = [e for e in entries if slow or not e.slow or job.file(e.key).exists()]
-    failures = {e.key: f"not installed: {troubles[e.tool]}" for e in entries if e.tool in troubles}
-    entries = [e for e in entries if e.tool not in troubles]
-    failures |= make_results(job, entries)
-    scores, broken = measure(job, [e.key for e in entries if e.key not in failures])
-    tool_of = {e.key: e.tool for e in entries}
-    notes = {key: json.loads(job.file(key).with_suffix(".json").read_text()) for key in OWN if key in scores}
-    row = row_of(
-        job.network.name, job.network.metric, job.scheme, job.calibration, scores, tool_of, failures | broken, notes
-    )  # fmt: skip
-    path = FOLDER / "results.json"
-    rows = json.loads(path.read_text()) if path.exists() else {}
-    rows[f"{job.network.name} {job.scheme}"] = row
-    path.write_text(json.dumps(rows, indent=1))
-    (FOLDER / "table.md").write_text(table(rows.values()))
-    print_row(row)
+def write_docs(text: str) -> None:
+    """Put the table where docs/quantization.md has it."""
+    page = _DOCS.read_text()
+    before, rest = page.split(_MARKS[0])
+    _, after = rest.split(_MARKS[1])
+    _DOCS.write_text(f"{before}{_MARKS[0]}\n{text}\n{_MARKS[1]}{after}")
 
 
 def main() -> None:
@@ -212,9 +131,15 @@ def main() -> None:
     parser.add_argument("--tools", default="ort,nncf,aimet,quark", help="peers; empty for none")
     parser.add_argument("--steps", default="", help="steps of the ladder; without it, all")
     parser.add_argument("--device", default="cpu", help="where the ladder learns: cpu or cuda")
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="how often the ladder is run, each with its seed"
+    )
     parser.add_argument("--slow", action="store_true", help="also the peers' learned roundings")
-    parser.add_argument("--keep", action="store_true", help="measure npuc's results that are there")
-    parser.add_argument("--quantize", help=argparse.SUPPRESS)
+    parser.add_argument("--again", action="store_true", help="also jobs that have a result")
+    parser.add_argument(
+        "--only-table", action="store_true", help="run nothing, show the results that there are"
+    )
+    parser.add_argument("--write-docs", action="store_true", help="put the table into docs/quantization.md")
     arguments = parser.parse_args()
     peers = ("ort", *PEERS)
     for given, known in (
@@ -225,27 +150,44 @@ def main() -> None:
         for name in given.split(","):
             if name not in known and (name or known is not peers):
                 parser.error(f"there is no '{name}': give some of {', '.join(known)}")
-    if not SHARED.is_dir():
-        print(f"skipped: {SHARED} with the models and images is not there")
-        return
-    jobs = []
-    for name in arguments.models.split(","):
-        images = arguments.images or (1000 if NETWORKS[name].data == "cifar10" else 500)
-        for scheme in arguments.schemes.split(","):
-            sizes = (arguments.calibration, images)
-            jobs.append(
-                Job(NETWORKS[name], scheme, *sizes, arguments.device, arguments.steps, arguments.keep)
-            )
-    if arguments.quantize:
-        quantize_with(arguments.quantize, jobs[0])
-        return
+    wanted = [
+        (name, scheme) for name in arguments.models.split(",") for scheme in arguments.schemes.split(",")
+    ]
+    if not arguments.only_table:
+        if not SHARED.is_dir():
+            print(f"skipped: {SHARED} with the models and images is not there")
+            return
+        _run_all(arguments, wanted)
+    text = table(rows(committed()), [(name, scheme) for name in NETWORKS for scheme in SCHEMES])
+    print(text)
+    if arguments.write_docs:
+        write_docs(text)
+
+
+def _run_all(arguments: argparse.Namespace, wanted: list[tuple[str, str]]) -> None:
     tools = [tool for tool in arguments.tools.split(",") if tool]
     installed = {tool: PEERS[tool].install() for tool in tools if tool in PEERS}
     troubles = {tool: trouble for tool, trouble in installed.items() if trouble}
     print(f"{arguments.calibration} calibration samples (coco: {COCO_CALIBRATION}), all tools the same")
-    for job in jobs:
-        work(job, tools, arguments.slow, troubles)
-    print((FOLDER / "table.md").read_text())
+    for name, scheme in wanted:
+        failures: dict[str, str] = {}
+        for entry in ENTRIES:
+            if entry.tool not in (*OWN, *tools) or scheme not in entry.schemes:
+                continue
+            if entry.tool in troubles:
+                failures[entry.key] = f"not installed: {troubles[entry.tool]}"
+                continue
+            for seed in range(arguments.seeds if entry.key == "ladder" else 1):
+                job = protocol(
+                    name, scheme, entry.key, arguments.calibration, arguments.images,
+                    steps=arguments.steps, device=arguments.device, seed=seed,
+                )  # fmt: skip
+                if (entry.slow and not arguments.slow) or (done(job) is not None and not arguments.again):
+                    continue
+                failure = run(job, entry.tool, arguments.again)
+                if failure:
+                    failures[entry.key] = failure
+        print_row(rows(committed()).get((name, scheme), []), failures)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def fixed(source: Path, shape: tuple[int, ...], target: Path) -> Path:
     make_input_shape_fixed(model.graph, model.graph.input[0].name, list(shape))
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_suffix(f".{os.getpid()}.onnx")
-    stated = target.with_suffix(".stated.onnx")
+    stated = target.with_suffix(f".{os.getpid()}.stated.onnx")
     onnx.save(model, stated)
     with quiet():
         quant_pre_process(str(stated), str(temporary), skip_symbolic_shape=True)

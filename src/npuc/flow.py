@@ -711,12 +711,22 @@ def quantize_on_data(
             forms = (*forms, cost_of_forms(original, graph, samples, threads))
         cost_model = TargetCostModel(target or load_target(REFERENCE))
         context = QuantizationContext(
-            graph, samples, scheme_of, methods, threads, ladder.device, target=target, cost_model=cost_model
+            graph,
+            samples,
+            scheme_of,
+            methods,
+            threads,
+            ladder.device,
+            ladder.seed,
+            target=target,
+            cost_model=cost_model,
         )
         if config is not None:
             context.adaquant = config.ladder.adaquant
             context.output_method = config.output_method
-        best = run_pipeline_steps(context, ladder, cost_model, widen=widening or False, fixed=stated)
+        best = run_pipeline_steps(
+            context, ladder, cost_model, widen=widening or False, fixed=stated, may_widen=may_widen
+        )
         return finished(
             best.source, best.quantized, best.scheme_of, best.table, context.figures(best.quantized), context.validator,
             lambda: context.statistics(best.source), steps_applied=True,

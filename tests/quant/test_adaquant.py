@@ -145,6 +145,22 @@ def test_positions_of_powers_of_two_move_where_the_outputs_gain() -> None:
     assert all(np.log2(step) == round(np.log2(step)) for step in steps), steps
 
 
+def test_positions_alone_are_searched_without_learning() -> None:
+    """The step `positions`: tensors and weights of a block move together, and no weight is learned."""
+    from npuc.quant.adaquant.step import Positions
+
+    context = make_context(network(12.0, 1e-4), SCHEMES["pow2"])
+    start = context.start()
+    found = Positions().propose(start, context)
+    assert found is not None and found.sqnr > start.sqnr + 5, (start.sqnr, found and found.sqnr)
+    assert found.table != start.table and found.notes[-1].startswith("moved the positions of ")
+    for layer in integer_layers(found.source, found.quantized, found.scheme_of):
+        nearest = np.rint(layer.weight / layer.scale).clip(layer.lowest, layer.highest)
+        np.testing.assert_array_equal(layer.integers, nearest)
+    context = make_context(network(12.0, 1e-4), SCHEMES["int8"])
+    assert Positions().propose(context.start(), context) is None
+
+
 def test_positions_that_are_right_stay() -> None:
     context = make_context(network(1.0, 1.0), SCHEMES["pow2"])
     start = context.start()

@@ -14,12 +14,14 @@ from npuc.calib.sources import open_data
 from npuc.engine import FloatEngine
 from npuc.flow import quantize_on_data
 from npuc.ir import Graph, result_names
+from npuc.ir.top.functions import FUNCTIONS
 from npuc.quant import tuning
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.equalization import apply_factors, find_groups, weight_factors
 from npuc.quant.equalization.absorption import absorb_biases
 from npuc.quant.equalization.groups import EqualizationGroup
 from npuc.quant.equalization.step import Equalize, Smooth, equalized
+from npuc.quant.equalization.through_functions import OperandValues, with_corrected_means
 from npuc.quant.ladder import QuantizationContext, fallback, run_steps
 from npuc.quant.scheme import SCHEMES
 
@@ -77,7 +79,7 @@ def test_any_factors_leave_the_network_as_it_was() -> None:
 
 def test_equalized_ranges_are_equal() -> None:
     graph = chain()
-    done = equalized(graph, [np.ones(group.channels) for group in find_groups(graph)])
+    done, _ = equalized(graph, [np.ones(group.channels) for group in find_groups(graph)])
     same(graph, done, samples())
     for group in find_groups(done):
         assert np.abs(np.log(weight_factors(group, done))).max() < 0.05
@@ -177,3 +179,71 @@ def test_there_may_be_nothing_to_do(step: Any) -> None:
     graph = lang.build({"y": lang.conv(x, weights(1, 4, 3, 3, 3))})
     context = QuantizationContext(graph, samples(shape=(1, 3, 8, 8)), lambda op: SCHEMES["int8"])
     assert step().propose(context.start(), context) is None
+
+
+# Through functions that nearly commute with a factor.
+
+
+def with_function(reach: float, kind: str = "silu") -> Graph:
+    """Channels that differ up to 180 times behind a silu or hard-swish, all of which matter; values are of the size `reach`."""
+    sizes = 2.0 ** -(np.arange(16) / 2).astype(np.float32)
+    x = lang.input("x", (1, 3, 12, 12))
+    first = reach * weights(1, 16, 3, 3, 3) * sizes[:, None, None, None]
+    bias = 0.1 * reach * weights(2, 16) * sizes
+    function = lang.silu if kind == "silu" else lang.hard_swish
+    hidden = function(lang.conv(x, first, bias, pads=1, name="first"), name="function")
+    second = weights(3, 8, 16, 3, 3) / sizes[None, :, None, None] / reach
+    return lang.build({"y": lang.conv(hidden, second, weights(4, 8), name="second")})
+
+
+@pytest.mark.parametrize("kind", ["silu", "hard_swish"])
+def test_channels_near_zero_are_equalized_through_a_function(kind: str) -> None:
+    graph = with_function(0.05, kind)
+    assert not find_groups(graph) and len(find_groups(graph, nearly=True)) == 1
+    context = QuantizationContext(graph, samples(), lambda op: SCHEMES["pow2"])
+    start = context.start()
+    found = Equalize().propose(start, context)
+    assert found is not None and found.sqnr > start.sqnr + 8, (start.sqnr, found.sqnr)
+    assert "1 of them through silu or hard-swish" in found.notes[-1]
+
+
+def test_a_function_lets_no_channel_further_than_the_error_that_is_allowed() -> None:
+    graph = with_function(6.0)
+    groups = find_groups(graph, nearly=True)
+    values = OperandValues(graph, groups, samples()[:4], 1)
+    (op,) = groups[0].functions
+    for tolerance in (0.0, 2.0, 32.0):
+        low, high = values.bounds(groups[0], tolerance)
+        assert np.all(low <= 1) and np.all(high >= 1) and bool((low < high).any()) == (tolerance > 0)
+        exact = FloatEngine(graph, fetch=["first", "function"]).run(samples()[0])
+        rounding = (exact["function"].max() / 128) ** 2 / 12
+        for factor in (low, high):
+            s = factor[None, :, None, None]
+            scaled = s * FUNCTIONS[type(op)].formula(op, exact["first"] / s, np)
+            # Twice the bound, because other values than these were looked at.
+            change = np.square(scaled - exact["function"]).mean(axis=(0, 2, 3))
+            assert change.max() <= 2 * tolerance * rounding + 1e-12
+    assert values.bounds(groups[0], 2.0)[1][0] < values.bounds(groups[0], 2.0)[1][-1]
+
+
+def test_means_that_a_scaled_function_shifts_come_back_in_the_next_bias() -> None:
+    graph = with_function(1.0)
+    groups = find_groups(graph, nearly=True)
+    values = OperandValues(graph, groups, samples(), 1)
+    factor = np.full(16, 4.0)
+    scaled = apply_factors(graph, dict(zip(groups, [factor], strict=True)))
+    done = with_corrected_means(scaled, graph, groups, [factor], values)
+
+    def shift(network: Graph) -> float:
+        exact, got = FloatEngine(graph), FloatEngine(network)
+        return float(
+            np.abs(np.mean([got.run(s)["y"] - exact.run(s)["y"] for s in samples()], axis=(0, 1, 3, 4))).max()
+        )
+
+    assert shift(scaled) > 0.1 and shift(done) < 0.2 * shift(scaled)
+
+
+def test_per_channel_weights_are_not_equalized_through_functions() -> None:
+    graph = with_function(0.05)
+    context = QuantizationContext(graph, samples(), lambda op: SCHEMES["int8"])
+    assert Equalize().propose(context.start(), context) is None

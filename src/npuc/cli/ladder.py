@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,7 +44,7 @@ Ladder = Annotated[
     str | None,
     typer.Option(
         metavar="all|default|STEP,...",
-        help="Steps that reduce the loss of accuracy: equalize, smooth, ranges, gptq, adaquant, round, mixed. Each"
+        help="Steps that reduce the loss of accuracy: equalize, smooth, ranges, positions, gptq, adaquant, round, mixed. Each"
         " is kept only if it helps.",
     ),
 ]
@@ -55,6 +56,15 @@ AccuracyDrop = Annotated[
         help="The loss of the metric that is allowed on the labelled --data (in percentage points if the metric is"
         " in percent). Steps are added until it is reached, at as few cycles as possible; a fifth of the "
         "samples is held back to confirm the result.",
+    ),
+]
+ExpectedDrop = Annotated[
+    float | None,
+    typer.Option(
+        metavar="POINTS",
+        min=0.0,
+        help="End the ladder as soon as no more than so many points of top-1 are expected to be lost, judging by the"
+        " decibels of the outputs; needs no labels. With --plan: name the step after which that is expected.",
     ),
 ]
 Metric = Annotated[
@@ -88,6 +98,7 @@ class LadderOptions:
     ladder: Ladder = None
     torch_device: options.TorchDevice = None
     accuracy_drop: AccuracyDrop = None
+    expected_drop: ExpectedDrop = None
     metric: Metric = None
     postprocess: Decoding = None
     eval_count: EvalCount = None
@@ -108,8 +119,8 @@ class LadderOptions:
         """Whether there is anything to climb."""
         return self.accuracy_drop is not None or self.ladder not in (None, "default")
 
-    def check(self) -> None:
-        """Mistakes that can be told before any work."""
+    def check(self, *, planned: bool = False) -> None:
+        """Mistakes that can be told before any work; `planned` says that a plan was asked for."""
         from npuc.files import writable
 
         if self.accuracy_drop is None:
@@ -118,6 +129,16 @@ class LadderOptions:
                     raise UsageError(
                         f"{name} goes with --accuracy-drop", fix="Add --accuracy-drop LOSS, such as 0.5"
                     )
+        if self.expected_drop is not None and self.accuracy_drop is not None:
+            raise UsageError(
+                "--expected-drop is for data without labels, and --accuracy-drop measures on labels",
+                fix="Give one of them",
+            )
+        if self.expected_drop is not None and not self.requested and not planned:
+            raise UsageError(
+                "--expected-drop says when the ladder ends, and there is none",
+                fix="Add --ladder all, or --plan",
+            )
         if self.frontier is not None:
             if self.frontier.suffix not in (".svg", ".json"):
                 raise UsageError(
@@ -129,18 +150,27 @@ class LadderOptions:
             from npuc.engine.compute_device import check_device
 
             check_device(self.torch_device, "--torch-device")
-        self._steps()
+        self.steps()
         if self.metric is not None:
             from npuc.metrics.measuring import parse_metric
 
             parse_metric(self.metric)
 
-    def _steps(self) -> tuple[str, ...] | None:
+    def steps(self) -> tuple[str, ...] | None:
+        """The steps that are named; None for all."""
         if self.ladder is None or self.ladder == "default":
             return None
         from npuc.quant.ladder.run import PipelineOptions
 
         return PipelineOptions.names(self.ladder)
+
+    def _enough(self) -> float:
+        """The decibels at which the ladder ends."""
+        if self.expected_drop is None:
+            return inf
+        from npuc.quant.ladder.plan import enough_for
+
+        return enough_for(self.expected_drop)
 
     def pipeline_options(
         self,
@@ -155,10 +185,13 @@ class LadderOptions:
         """What the ladder is asked for; measures the float network if there is a goal."""
         from npuc.quant.ladder.run import PipelineOptions
 
-        steps, device = self._steps(), self.torch_device or "cpu"
+        steps, device = self.steps(), self.torch_device or "cpu"
         if self.accuracy_drop is None or data is None:
             return PipelineOptions(
-                steps, device, report=lambda step_result: self._say(printer, step_result, None)
+                steps,
+                device,
+                enough=self._enough(),
+                report=lambda step_result: self._say(printer, step_result, None),
             )
         from npuc.evaluate.goal import accuracy_goal
 

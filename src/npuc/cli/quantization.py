@@ -206,11 +206,11 @@ class QuantizationRequest(SchemeOptions, RangeOptions, RangeSources):
             **{name: values[name] for name in names_of(QuantizationRequest) if name in values}
         )
 
-    def check(self) -> None:
-        """Options that contradict each other are an error, before any work."""
+    def check(self, *, planned: bool = False) -> None:
+        """Options that contradict each other are an error, before any work; `planned` says that a plan was asked for."""
         if sum(self.ways) > 1:
             raise UsageError("--table, --data and --random contradict each other", fix="Give one of them")
-        self.ladder_options.check()
+        self.ladder_options.check(planned=planned)
         drop = self.ladder_options.accuracy_drop is not None
         if self.ladder_options.requested and (self.table is not None or self.random or not self.tune):
             wrong = "--table" if self.table is not None else "--random" if self.random else "--no-tune"
@@ -346,7 +346,7 @@ def quantized(
     if not own and not ranged and not any(request.ways):
         origin, done = "none needed", quantize_network(graph, {}, config, target)
     elif request.typical or request.random:
-        source = _source(printer, graph, request)
+        source = data_of(printer, graph, request)
         # Short floats have no ranges to choose: data tell which layers leave those of f16.
         from npuc.engine.compute_device import computing_on
 
@@ -364,7 +364,7 @@ def quantized(
     )
 
 
-def _source(printer: Printer, graph: Graph, request: QuantizationRequest) -> Source:
+def data_of(printer: Printer, graph: Graph, request: QuantizationRequest) -> Source:
     """The data to calibrate with; where only labelled data is given, that without its labels."""
     if request.ladder_options.accuracy_drop is None:
         return given.source(

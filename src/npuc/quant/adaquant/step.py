@@ -1,9 +1,14 @@
-"""The step `adaquant` of the ladder: learned scales, weights and biases."""
+"""Two steps of the ladder: `adaquant` (learned scales, weights and biases) and `positions` (power-of-two scales alone).
+
+`positions` is what `adaquant` does first under powers of two, without learning: the positions of a block's tensors and weights
+are searched together by the output of the block, on few samples. That takes seconds, so the default runs it, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from npuc.calib.table import CalibrationTable, Entry
 from npuc.extras import require_torch
@@ -16,8 +21,13 @@ from npuc.quant.layers import integer_layers
 from npuc.quant.prequantized import integer_types
 from npuc.words import counted
 
+if TYPE_CHECKING:
+    from npuc.quant.adaquant.deltas import LayerDelta
+
 _CORRECTED = 32
 """The number of samples that are used to correct the biases of the learned integers."""
+_SEARCHED = 16
+"""The number of samples on which positions are searched; a quarter of them checks what each block chose."""
 _ON_CUDA = {"iterations": 300, "batch": 32}
 """The defaults on a GPU, where iterations are cheap."""
 
@@ -25,6 +35,9 @@ _ON_CUDA = {"iterations": 300, "batch": 32}
 @step("adaquant", "learned scales, weights and biases, block by block (AdaQuant, LSQ); needs torch", 55)
 class AdaQuant:
     """Scales of activations and weights, weights and biases of all layers."""
+
+    most_samples: int | None = None
+    """The number of samples to learn from; None for all."""
 
     def __init__(self, options: AdaQuantOptions | None = None) -> None:
         self._options = options
@@ -45,17 +58,20 @@ class AdaQuant:
         types = integer_types(best.quantized)
         origins = type_origins(best.source, best.table, best.scheme_of)
         free = free_scales(origins, {value_name(v): v for v in origins}, types, best.scheme_of)
+        powers = power_scales(free, best.scheme_of)
+        if not self._applies(powers):
+            return None
         result = learn(
             best.source,
             layers,
             types,
             free,
-            context.fit,
+            context.fit[: self.most_samples],
             options,
             context.device,
             context.threads,
             context.seed,
-            powers=power_scales(free, best.scheme_of),
+            powers=powers,
         )
         table = _rescaled(best.table, {scale.name: scale.factor for scale in result.scales})
         learned = {delta.layer.float_op: delta.learned() for delta in result.layers}
@@ -69,10 +85,8 @@ class AdaQuant:
         if lost(quantized, best.quantized):
             return None
         quantized.verify()
-        scales = counted(sum(scale.factor != 1.0 for scale in result.scales), "tensor")
-        note = (
-            f"learned the weights of {counted(len(layers) - len(tight), 'layer')} and the scales of {scales}"
-        )
+        kept = [delta for delta in result.layers if delta not in tight]
+        note = self._words(kept, sum(scale.factor != 1.0 for scale in result.scales))
         plain = replace(
             best,
             quantized=quantized,
@@ -81,6 +95,31 @@ class AdaQuant:
             notes=(*best.notes, note),
         )
         return context.best_of([plain, _corrected(plain, context)])
+
+    def _applies(self, powers: Collection[str]) -> bool:
+        """Whether there is anything to do, given the tensors whose scales are powers of two."""
+        return True
+
+    def _words(self, layers: Sequence[LayerDelta], moved: int) -> str:
+        """What was done: the layers that kept what they learned, and how many scales of tensors changed."""
+        return f"learned the weights of {counted(len(layers), 'layer')} and the scales of {counted(moved, 'tensor')}"
+
+
+@step("positions", "positions of powers of two, searched together block by block; needs torch", 47)
+class Positions(AdaQuant):
+    """Power-of-two scales of activations and weights, chosen by the outputs of the blocks that they meet in."""
+
+    most_samples = _SEARCHED
+
+    def __init__(self) -> None:
+        super().__init__(AdaQuantOptions(weight_rate=0.0, bias_rate=0.0))
+
+    def _applies(self, powers: Collection[str]) -> bool:
+        return bool(powers)
+
+    def _words(self, layers: Sequence[LayerDelta], moved: int) -> str:
+        weights = sum(bool(delta.position) for delta in layers)
+        return f"moved the positions of {counted(moved, 'tensor')} and of the weights of {counted(weights, 'layer')}"
 
 
 def _rescaled(table: CalibrationTable, factors: Mapping[str, float]) -> CalibrationTable:

@@ -48,16 +48,8 @@ def absorb_biases(
         absorbed = np.where(least[name] > _SMALL * most[name], least[name], 0.0).astype(np.float64)
         if not absorbed.any():
             continue
-        _move(new, twins[maker], -absorbed)
-        weight = np.asarray(new.constant(twins[reader].weight), np.float64)  # type: ignore[attr-defined]
-        gained = weight.sum(axis=tuple(range(2, weight.ndim)))
-        if reader.group > 1:
-            by_group = absorbed.reshape(reader.group, -1)
-            outputs = weight.shape[0] // reader.group
-            gained = (gained * by_group.repeat(outputs, axis=0)).sum(1)
-        else:
-            gained = gained @ absorbed
-        _move(new, twins[reader], gained)
+        move_bias(new, twins[maker], -absorbed)
+        move_bias(new, twins[reader], effect_of(absorbed, twins[reader], new))
         count += 1
     new.verify()
     return new, count
@@ -77,7 +69,17 @@ def _pairs(graph: Graph) -> list[tuple[Any, Any]]:
     return pairs
 
 
-def _move(graph: Graph, op: Any, change: Array) -> None:
+def effect_of(offsets: Array, reader: Any, graph: Graph) -> Array:
+    """What an offset of each input channel adds to the output channels of a convolution, away from padding."""
+    weight = np.asarray(graph.constant(reader.weight), np.float64)
+    by_channel: Array = weight.sum(axis=tuple(range(2, weight.ndim)))
+    by_group = offsets.reshape(reader.group, -1).repeat(weight.shape[0] // reader.group, axis=0)
+    effect: Array = (by_channel * by_group).sum(axis=1)
+    return effect
+
+
+def move_bias(graph: Graph, op: Any, change: Array) -> None:
+    """Add a change to the bias of an op, which gets a constant of its own for that."""
     bias = np.asarray(graph.constant(op.bias), np.float64) + change
     new = graph.add_weight(f"{result_names(op)[0]}/bias/absorbed", bias.astype(np.float32))
     op.parent.insert_op_before(new, op)

@@ -16,6 +16,8 @@ from npuc.ir.definition import TopOp
 
 _COMMUTES = (top.LeakyRelu, top.MaxPool, top.AvgPool)
 """Ops that commute with a positive factor per channel, if channels are axis 1."""
+NEARLY = (top.SiLU, top.HardSwish)
+"""Functions that nearly commute with a factor: near zero they are half of their operand, and far from it a relu."""
 
 
 @dataclass(eq=False)
@@ -29,6 +31,8 @@ class EqualizationGroup:
     makers: list[Any] = field(default_factory=list)
     readers: list[tuple[Any, int]] = field(default_factory=list)
     """Ops, and which of their operands is a value of the group."""
+    functions: list[Any] = field(default_factory=list)
+    """Functions between its tensors that commute only nearly (`NEARLY`)."""
     limit: float = inf
     """The lowest limit of its relus (relu6), which a factor would shift."""
 
@@ -39,15 +43,19 @@ def channel_axis(value: Value) -> int:
     return 1 if rank == 4 else rank - 1
 
 
-def find_groups(graph: Graph) -> list[EqualizationGroup]:
-    """The groups of a network that have makers and readers, in the order of their first tensor."""
+def find_groups(graph: Graph, *, nearly: bool = False) -> list[EqualizationGroup]:
+    """The groups of a network that have makers and readers, in the order of their first tensor.
+
+    With `nearly`, they extend through functions that commute with factors only nearly.
+    """
+    functions = NEARLY if nearly else ()
     ties = _Ties()
     excluded: set[Value] = {port.value for port in (*graph.inputs, *graph.outputs)}
     for op in graph.ops:
         if isinstance(op, top.WeightOp):
             continue
         assert isinstance(op, TopOp)
-        tied = _tied(op, graph)
+        tied = _tied(op, graph, functions)
         for value in tied[1:]:
             ties.join(tied[0], value)
         known = set(tied)
@@ -69,7 +77,7 @@ def find_groups(graph: Graph) -> list[EqualizationGroup]:
         if shape_of(value)[axis] != group.channels or axis != group.axis:
             bad.add(root)
             continue
-        _enter(group, value, graph)
+        _enter(group, value, graph, functions)
     for value in excluded:
         bad.add(ties.root(value))
     return [
@@ -79,21 +87,25 @@ def find_groups(graph: Graph) -> list[EqualizationGroup]:
     ]
 
 
-def _enter(group: EqualizationGroup, value: Value, graph: Graph) -> None:
+def _enter(group: EqualizationGroup, value: Value, graph: Graph, functions: tuple[type[TopOp], ...]) -> None:
     op: Any = value.owner
     group.values.append(value)
-    if _makes(op, graph) and value not in _tied(op, graph):
+    if isinstance(op, functions):
+        group.functions.append(op)
+    if _makes(op, graph) and value not in _tied(op, graph, functions):
         group.makers.append(op)
     limit = op.relu_limit if getattr(op, "relu", False) else op.limit if isinstance(op, top.Relu) else 0.0
     if limit > 0:
         group.limit = min(group.limit, limit)
     for use in value.uses:
-        if _reads(use.operation, use.index, graph) and value not in _tied(use.operation, graph):
+        if _reads(use.operation, use.index, graph) and value not in _tied(use.operation, graph, functions):
             group.readers.append((use.operation, use.index))
 
 
-def _tied(op: Any, graph: Graph) -> list[Value]:
+def _tied(op: Any, graph: Graph, functions: tuple[type[TopOp], ...]) -> list[Value]:
     """Operands and results of an op that have to have the same factors."""
+    if functions and isinstance(op, NEARLY):
+        return [op.x, op.y] if len(shape_of(op.y)) == 4 else []
     if isinstance(op, top.Relu):
         return [op.x, op.y]
     if isinstance(op, _COMMUTES) or (isinstance(op, top.PRelu) and graph.constant(op.slope) is not None):

@@ -1,9 +1,9 @@
 """The fallback: the quick steps of the ladder, run by default if per-tensor scales degrade a network too much.
 
 With per-channel scales, ranges and biases are nearly always enough. With per-tensor scales, channels of small magnitude get
-few steps beside large ones, and a network can become useless; equalizing the channels takes seconds. Where that is not enough,
-the few layers that hurt most get 16 bits. A network that is inaccurate for another reason is left to `npuc analyze` and the
-ladder.
+few steps beside large ones, and a network can become useless; equalizing the channels and choosing positions of powers of two
+together takes seconds. Where that is not enough, the few layers that hurt most get 16 bits. A network that is inaccurate for
+another reason is left to `npuc analyze` and the ladder.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from npuc.ir import Graph
 from npuc.quant.ladder.context import Candidate, QuantizationContext, Sample
-from npuc.quant.ladder.sequence import run_steps
+from npuc.quant.ladder.sequence import StepResult, run_steps
 from npuc.quant.ladder.wide_layers import USELESS, with_wide_layers
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.layers import integer_layers
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from npuc.target import Target
 
 STEPS = ("equalize", "smooth")
-LAST_STEPS = ("ranges",)
+LAST_STEPS = ("ranges", "positions")
 HOPELESS = 5.0
 """With fewer decibels, ranges alone do not make a network useful: types are chosen first, as ranges of 16 bits need not be
 narrow. Otherwise ranges come first, because they cost no cycles."""
@@ -40,6 +40,14 @@ def needs_fallback(graph: Graph, tuned: Tuned, samples: Sequence[Sample]) -> boo
         return False
     layers = integer_layers(graph, tuned.graph, tuned.scheme_of)
     return any(not layer.scheme.per_channel for layer in layers)
+
+
+def wide_if_useless(best: Candidate, context: QuantizationContext) -> Candidate | None:
+    """The network with 16 bits for few layers, if per-tensor scales leave it of little use and that helps; None otherwise."""
+    layers = integer_layers(best.source, best.quantized, best.scheme_of)
+    if best.sqnr >= USELESS or all(layer.scheme.per_channel for layer in layers):
+        return None
+    return with_wide_layers(best, context)
 
 
 def fallback(
@@ -61,9 +69,10 @@ def fallback(
         graph, samples, scheme_of, methods, threads, target=target, cost_model=cost_model
     )
     start = Candidate(graph, tuned.graph, tuned.table, tuned.scheme_of, context.validated_sqnr(tuned.graph))
-    best = run_steps(context, STEPS, start=start)
+    results: list[StepResult] = []
+    best = run_steps(context, STEPS, start=start, report=results.append)
     wide = with_wide_layers(best, context) if best.sqnr < HOPELESS else None
-    best = run_steps(context, LAST_STEPS, start=wide or best)
+    best = run_steps(context, LAST_STEPS, start=wide or best, report=results.append)
     if wide is None and best.sqnr < USELESS:
         best = with_wide_layers(best, context) or best
     if best is start:
@@ -72,5 +81,6 @@ def fallback(
     gain = (
         f"per-tensor scales left {start.sqnr:.1f} dB; with the quick steps of the ladder {best.sqnr:.1f} dB"
     )
-    best.quantized.notes = list(dict.fromkeys([*best.quantized.notes, gain, *best.notes]))
+    missing = [f"the step {result.name} was left out: {result.reason}" for result in results if result.reason]
+    best.quantized.notes = list(dict.fromkeys([*best.quantized.notes, gain, *best.notes, *missing]))
     return best

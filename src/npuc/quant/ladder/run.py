@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,8 @@ from npuc.calib.sources import Source
 from npuc.errors import UsageError
 from npuc.ir import Graph
 from npuc.quant.ladder.context import Candidate, QuantizationContext
+from npuc.quant.ladder.fallback import STEPS as QUICK
+from npuc.quant.ladder.fallback import wide_if_useless
 from npuc.quant.ladder.goal import MIXED, search_goal
 from npuc.quant.ladder.measurements import Goal, GoalCheck, GoalResult, Measurement
 from npuc.quant.ladder.sequence import StepResult, chosen, run_steps
@@ -38,6 +43,10 @@ class PipelineOptions:
     device: str = "cpu"
     goal: Goal | None = None
     """Run steps until this accuracy goal is met."""
+    enough: float = inf
+    """Steps end as soon as the validation samples have this many decibels."""
+    seed: int = 0
+    """The seed of the steps that draw samples at random."""
     points: int = 0
     """The number of further points of the frontier that are measured for a plot."""
     report: Callable[[StepResult | Measurement | GoalCheck | str], None] = lambda event: None
@@ -92,12 +101,15 @@ def run_pipeline_steps(
     *,
     widen: Widening | bool,
     fixed: bool,
+    may_widen: bool = False,
 ) -> Candidate:
     """Quantize by default, then run the steps; the notes of the network say what was done.
 
     `widen` is passed to the default quantization. If the types are `fixed`, because a scheme was stated, mixed precision runs
-    only if it is named or if there is a goal.
+    only if it is named or if there is a goal. `may_widen` allows 16 bits for few layers under per-tensor scales, as the default
+    does, if the network would be of little use otherwise; they are chosen before steps that take long.
     """
+    begun = time.perf_counter()
     first = tune(
         context.original,
         context.statistics(context.original),
@@ -116,8 +128,17 @@ def run_pipeline_steps(
         if entry.name != MIXED or not fixed or pipeline_options.goal is not None
     ]
     if pipeline_options.goal is None:
-        pipeline_options.report(f"default: {start.sqnr:.2f} dB")
-        best = run_steps(context, names, start=start, report=pipeline_options.report)
+        pipeline_options.report(f"default: {start.sqnr:.2f} dB ({time.perf_counter() - begun:.1f} s)")
+        run = partial(run_steps, context, report=pipeline_options.report, enough=pipeline_options.enough)
+        best = run([name for name in names if name in QUICK], start=start)
+        wide = wide_if_useless(best, context) if may_widen else None
+        if wide is not None:
+            pipeline_options.report(wide.notes[-1])
+        best = run([name for name in names if name not in QUICK], start=wide or best)
+        if best.sqnr >= pipeline_options.enough:
+            pipeline_options.report(
+                f"{best.sqnr:.2f} dB are enough ({pipeline_options.enough:.1f} dB): steps that did not run are left out"
+            )
     else:
         log = search_goal(
             context,

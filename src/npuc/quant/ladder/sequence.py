@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol, TypeVar
 
 from npuc.errors import EngineError, MissingExtraError, UsageError
@@ -108,10 +109,16 @@ def run_steps(
     *,
     start: Candidate | None = None,
     report: Callable[[StepResult], None] = lambda step_result: None,
+    enough: float = inf,
 ) -> Candidate:
-    """The best network after the steps, from the default or from `start`; `report` is called with each result."""
+    """The best network after the steps, from the default or from `start`; `report` is called with each result.
+
+    Steps are left out as soon as the network has `enough` decibels on the validation samples.
+    """
     best = start or context.start()
     for entry in chosen(names):
+        if best.sqnr >= enough:
+            break
         step_result, proposed = attempt(entry, best, context)
         report(step_result)
         best = proposed or best

@@ -186,7 +186,8 @@ def _learn(
     kept = [parameter.detach().clone() for parameter in parameters] if learner.checked else []
     search_positions(learner, rough, goals, spread(count, pace.batch), rows)
     noisy = student.noisy(learner.after, masks)
-    for iteration in range(pace.iterations):
+    # Without rates there is nothing to learn: positions alone were searched.
+    for iteration in range(pace.iterations if groups else 0):
         if learner.fades:
             part = 0.5 * (1 + cos(pi * iteration / pace.iterations))
             for group, rate in zip(optimizer.param_groups, rates, strict=True):

@@ -1,0 +1,76 @@
+"""What `npuc quantize --plan` expects of the ladder, out of the results of the accuracy benchmark.
+
+Reads benchmarks/results/accuracy and writes src/npuc/quant/ladder/measured.json: pairs of decibels and points of top-1 lost, of
+npuc's own results, and for each step that ran its gain (0 where it was left out) and its time in that of the same run's default.
+
+    python benchmarks/plan_data.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from accuracy_job import RESULTS
+from peers import ROOT
+
+FILE = ROOT / "src" / "npuc" / "quant" / "ladder" / "measured.json"
+_KINDS = {"w8a8": "per channel", "pow2": "per tensor", "w4a8": "few bits"}
+_DEFAULT = re.compile(r"default: (?P<before>-?[\d.]+) dB \((?P<seconds>[\d.]+) s\)")
+_STEP = re.compile(
+    r"(?P<step>\w+): (?P<before>-?[\d.]+) to (?P<after>-?[\d.]+) dB, (?P<verdict>.*) \((?P<seconds>[\d.]+) s\)"
+)
+
+
+def pairs(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Decibels and points lost of every result of npuc's that counts top-1."""
+    return [
+        {
+            "name": " ".join(result["protocol"][key] for key in ("network", "scheme", "entry")),
+            "sqnr": round(result["slices"]["mean"], 2),
+            "lost": round(-result["to float"][0] + 0.0, 3),
+            "standard_error": round(result["to float"][1], 3),
+            "samples": result["protocol"]["images"],
+        }
+        for result in results
+        if result["tool"] in ("npuc", "ladder") and result["metric"] == "top-1"
+    ]
+
+
+def steps(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What each step of each ladder gained, and its time in that of the default."""
+    found = []
+    for result in results:
+        lines = result["notes"].get("steps", [])
+        default = _DEFAULT.match(lines[0]) if lines else None
+        for match in filter(None, map(_STEP.match, lines)) if default else ():
+            gain = float(match["after"]) - float(match["before"]) if match["verdict"] == "kept" else 0.0
+            assert default is not None
+            found.append(
+                {
+                    "network": result["protocol"]["network"],
+                    "kind": _KINDS[result["protocol"]["scheme"]],
+                    "step": match["step"],
+                    "device": result["protocol"]["device"].split(":")[0],
+                    "gain": round(gain, 2),
+                    "time": round(float(match["seconds"]) / max(0.1, float(default["seconds"])), 2),
+                }
+            )
+    return found
+
+
+def main() -> None:
+    """Write the file."""
+    results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
+    content = {"pairs": pairs(results), "steps": steps(results)}
+    lines = [
+        f' "{key}": [\n' + ",\n".join(f"  {json.dumps(entry)}" for entry in entries) + "\n ]"
+        for key, entries in content.items()
+    ]
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    print(f"{len(content['pairs'])} pairs, {len(content['steps'])} steps -> {FILE}")
+
+
+if __name__ == "__main__":
+    main()

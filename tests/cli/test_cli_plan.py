@@ -1,0 +1,42 @@
+"""`npuc quantize --plan` and `--expected-drop`: what steps are expected to give, and a ladder that ends when that is enough."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+_EXAMPLES = Path(__file__).parents[2] / "examples"
+_DIGITS, _SAMPLES = _EXAMPLES / "digits.onnx", _EXAMPLES / "digits_samples.npz"
+_LINE = ("quantize", _DIGITS, "--data", _SAMPLES, "--max-count", 48, "--scheme", "int4-weights")
+
+
+def test_a_plan_is_printed_and_nothing_is_written(npuc: Any, here: Path) -> None:
+    done = npuc(*_LINE, "--plan", "--ladder", "gptq,adaquant", "--expected-drop", 100)
+    assert done.status == 0, done.err
+    for words in ("SQNR", "top-1 lost", "memory", "gptq", "adaquant", "expected to be met after 'default'"):
+        assert words in done.out, done.out
+    assert "measured on 16 samples" in done.out and "expected of 48 samples" in done.out
+    assert list(here.iterdir()) == []
+    plan = json.loads(npuc(*_LINE, "--plan", "--json").out)
+    assert plan["kind"] == "few bits" and plan["samples"] == 16
+    names = [step["name"] for step in plan["steps"]]
+    assert names[0] == "default" and "adaquant" in names and "mixed" not in names
+
+
+def test_the_ladder_ends_when_the_expected_loss_is_small_enough(npuc: Any, here: Path) -> None:
+    done = npuc(*_LINE, "--ladder", "ranges,gptq", "--expected-drop", 100, "-o", "a.mlir")
+    assert done.status == 0, done.err
+    lines = [one for one in done.out.splitlines() if one.startswith("  ladder")]
+    assert len(lines) == 2 and "default:" in lines[0] and "are enough" in lines[1], lines
+    done = npuc(*_LINE, "--ladder", "ranges,gptq", "--expected-drop", 0, "-o", "a.mlir")
+    assert "gptq:" in done.out and "ranges:" in done.out
+
+
+def test_what_cannot_be_planned_is_refused(npuc: Any, here: Path) -> None:
+    done = npuc("quantize", _DIGITS, "--random", "--plan")
+    assert done.status == 2 and "typical data" in done.err
+    done = npuc(*_LINE, "--ladder", "gptq", "--expected-drop", 1, "--accuracy-drop", 1)
+    assert done.status == 2 and "--expected-drop is for data without labels" in done.err
+    done = npuc(*_LINE, "--expected-drop", 1)
+    assert done.status == 2 and "--expected-drop" in done.err and "--ladder" in done.err
