@@ -371,16 +371,47 @@ class _Tuner:
         best_all, plain_all = best.figures.plus(best_more), plain.figures.plus(plain_more)
         self.plain_figures = plain_all
         if is_no_worse(best_all, plain_all):
-            return best
+            return self._without_room(best, best_all, plain, scheme_of, others, notes)
         quantized, table = self.plain(best.scheme_of)
         wide = _Trial(self.validator.figures(quantized), PLAIN, table, quantized, best.scheme_of)
         (wide_more,) = self.validator.figures_of([wide.graph], others())
-        taken = wide if is_no_worse(wide.figures.plus(wide_more), plain_all) else plain
+        wide_all = wide.figures.plus(wide_more)
+        taken, taken_all = (wide, wide_all) if is_no_worse(wide_all, plain_all) else (plain, plain_all)
         notes.append(
             f"the ranges of max and nothing else are closer to float on the calibration data ({taken.words}, "
             f"not {best.words}), so they are taken"
         )
-        return taken
+        return self._without_room(taken, taken_all, plain, scheme_of, others, notes)
+
+    def _without_room(
+        self,
+        best: _Trial,
+        best_all: OutputFigures,
+        plain: _Trial,
+        scheme_of: LayerSchemes,
+        others: Callable[[], Iterable[Sample]],
+        notes: list[str],
+    ) -> _Trial:
+        """The best trial, or the observed ranges without headroom if they are better and outputs are poor anyway.
+
+        Headroom costs steps of the outputs, for data that reaches further. Where other errors are larger than those steps, it
+        buys nothing, and a change of the outputs' ranges is chance.
+        """
+        if best_all.mean >= GOOD:
+            return best
+        table = table_from(self.statistics, PLAIN, overrides=self.outputs)
+        if all(table.entries[name] == plain.table.entries[name] for name in table.entries):
+            return best
+        quantized = quantize(self.graph, table, scheme_of)
+        bare = _Trial(self.validator.figures(quantized), PLAIN, table, quantized, scheme_of)
+        (more,) = self.validator.figures_of([quantized], others())
+        if is_no_worse(best_all, bare.figures.plus(more)):
+            return best
+        notes.append(
+            f"the ranges of max without headroom at the outputs are closer to float on the calibration data ({bare.words}, "
+            f"not {best.words}), so they are taken"
+        )
+        return bare
 
     def plain(self, scheme_of: LayerSchemes) -> tuple[Graph, CalibrationTable]:
         """The network with the observed ranges, with headroom for outputs of which few values were observed."""
