@@ -12,50 +12,57 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h native/ort/*.c native/ort/*.h)
 
-.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir peers-sophgo test-sophgo bench-qdq test-frameworks test-browser studio test-studio sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore docs licences sbom wheels release-check clean
+.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir peers-sophgo test-sophgo bench-qdq test-frameworks test-browser studio test-studio sanitize tsan prove-c fuzz soak mutate bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore docs licences sbom wheels release-check clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
 help:
-	@echo "make demo          set up, then import, show and run the bundled model"
-	@echo "make test          set up, then run the test suite"
-	@echo "make test-slow     also the long sweeps"
-	@echo "make test-frameworks the importers against TensorFlow and Keras, which it installs in build/peers/tensorflow (1.5 GB)"
-	@echo "make test-sophgo   programs for the BM1684X in its vendor's functional model, unpacked in build/peers/sophgo (0.3 GB to fetch)"
-	@echo "make test-tpumlir  tables and results exchanged with TPU-MLIR itself, installed in build/peers/tpumlir (1.9 GB, Python 3.10)"
-	@echo "make studio        the libraries of the page of npuc studio, fetched by npm"
-	@echo "make test-studio   the studio in Chromium, with its libraries"
-	@echo "make test-browser  the HTML pages in Chromium, which it installs by apt where it is missing; screenshots in build/artifacts"
-	@echo "make sanitize      the kernel tests on a build with address and undefined-behaviour checks and no warnings"
-	@echo "make tsan          the load tests, from Python and from C, on a build with race checks"
-	@echo "make prove-c       every shared model as a C application: gcc, clang, sanitizers, valgrind, no allocator"
-	@echo "make lint          ruff and mypy --strict"
-	@echo "make format        let ruff rewrite the sources"
-	@echo "make conformance   ONNX's own backend suite, with and without canonicalization; TFLite models against LiteRT"
-	@echo "make bench-kernels the integer kernels against ONNX Runtime, layer by layer"
-	@echo "make bench-import  import time and memory against onnxslim and onnx"
-	@echo "make bench-calib   calibration time and memory against onnxruntime.quantization"
-	@echo "make bench-int     integer networks against ONNX Runtime's int8 and float"
-	@echo "make bench-accuracy accuracy after quantization against ONNX Runtime, NNCF, AIMET and Quark"
-	@echo "make bench-default the default of quantization against plain ranges, by slice, on unseen data"
-	@echo "make bench-rounding learned rounding of a network of ResNet-50's size, in seconds"
-	@echo "make bench-explore 10,000 machines explored, against the time of one compilation"
-	@echo "make bench-schedule schedules against their lower bounds, and against Vela"
-	@echo "make bench-sim     instruction mode against graph mode"
-	@echo "make sweep         every model for every target: compiled, executed, compared to the bit, checked for races"
-	@echo "make bench-qdq     exported QDQ files in ONNX Runtime, and in OpenVINO, which it installs in build/peers/openvino (0.3 GB)"
-	@echo "make zoo-models    fetch and build the networks of benchmarks/zoo.yaml; timm and its like go to build/peers/zoo (1.8 GB)"
-	@echo "make sweep-zoo     these networks through import, quantization, two targets and the sanitizer, compared by slice"
-	@echo "make bench-memory  the memory planner: public instances, and growth up to 10,000 buffers"
-	@echo "make bench-runtime the runtime: overhead, throughput, load time"
-	@echo "make bench-frameworks npuc inside of other frameworks: overhead of a call, cold and warm start"
-	@echo "make install-size  what 'pip install .' takes on disk, in a fresh environment"
-	@echo "make docs          write the generated pages again"
-	@echo "make licences      write docs/third-party.md, the licences of all that an installation brings"
-	@echo "make wheels        dist/: the source distribution, wheels of npuc-runtime for x86-64 and aarch64, the wheel of npuc"
-	@echo "make release-check these wheels in empty environments outside of the repository: demo, and the runtime alone"
-	@echo "make sbom          write build/npuc.cdx.json, a software bill of materials (CycloneDX)"
-	@echo "make clean         remove .venv, build outputs and caches"
+	@echo "first steps:"
+	@echo "  make demo             set up, then import, show and run the bundled model"
+	@echo "  make test             set up, then run the test suite"
+	@echo "  make lint             ruff and mypy --strict"
+	@echo "  make format           let ruff rewrite the sources"
+	@echo "  make docs             write the generated pages again"
+	@echo "  make clean            remove .venv, build outputs and caches"
+	@echo "more tests:"
+	@echo "  make test-slow        also the long sweeps"
+	@echo "  make test-browser     the HTML pages in Chromium, which it installs by apt where it is missing; screenshots in build/artifacts"
+	@echo "  make test-studio      the studio in Chromium, with its libraries"
+	@echo "  make test-frameworks  the importers against TensorFlow and Keras, which it installs in build/peers/tensorflow (1.5 GB)"
+	@echo "  make test-sophgo      programs for the BM1684X in its vendor's functional model, unpacked in build/peers/sophgo (0.3 GB to fetch)"
+	@echo "  make test-tpumlir     tables and results exchanged with TPU-MLIR itself, installed in build/peers/tpumlir (1.9 GB, Python 3.10)"
+	@echo "  make conformance      ONNX's own backend suite, with and without canonicalization; TFLite models against LiteRT"
+	@echo "  make sanitize         the kernel tests on a build with address and undefined-behaviour checks and no warnings"
+	@echo "  make tsan             the load tests, from Python and from C, on a build with race checks"
+	@echo "  make prove-c          every shared model as a C application: gcc, clang, sanitizers, valgrind, no allocator"
+	@echo "  make fuzz             MINUTES=10: readers of all formats under libFuzzer (C runtime, with sanitizers) and Atheris (Python); findings become tests"
+	@echo "  make soak             JOBS=1000000: jobs over 8 threads and 2 processes, with cancels, timeouts and device faults; none lost, memory flat"
+	@echo "  make mutate           COUNT=100: faults planted at random, by room; which share of them the tests notice"
+	@echo "  make sweep            every model for every target: compiled, executed, compared to the bit, checked for races"
+	@echo "  make zoo-models       fetch and build the networks of benchmarks/zoo.yaml; timm and its like go to build/peers/zoo (1.8 GB)"
+	@echo "  make sweep-zoo        these networks through import, quantization, two targets and the sanitizer, compared by slice"
+	@echo "benchmarks:"
+	@echo "  make bench-kernels    the integer kernels against ONNX Runtime, layer by layer"
+	@echo "  make bench-import     import time and memory against onnxslim and onnx"
+	@echo "  make bench-calib      calibration time and memory against onnxruntime.quantization"
+	@echo "  make bench-int        integer networks against ONNX Runtime's int8 and float"
+	@echo "  make bench-accuracy   accuracy after quantization against ONNX Runtime, NNCF, AIMET and Quark"
+	@echo "  make bench-default    the default of quantization against plain ranges, by slice, on unseen data"
+	@echo "  make bench-rounding   learned rounding of a network of ResNet-50's size, in seconds"
+	@echo "  make bench-explore    10,000 machines explored, against the time of one compilation"
+	@echo "  make bench-schedule   schedules against their lower bounds, and against Vela"
+	@echo "  make bench-sim        instruction mode against graph mode"
+	@echo "  make bench-qdq        exported QDQ files in ONNX Runtime, and in OpenVINO, which it installs in build/peers/openvino (0.3 GB)"
+	@echo "  make bench-memory     the memory planner: public instances, and growth up to 10,000 buffers"
+	@echo "  make bench-runtime    the runtime: overhead, throughput, load time"
+	@echo "  make bench-frameworks npuc inside of other frameworks: overhead of a call, cold and warm start"
+	@echo "  make install-size     what 'pip install .' takes on disk, in a fresh environment"
+	@echo "release:"
+	@echo "  make studio           the libraries of the page of npuc studio, fetched by npm"
+	@echo "  make licences         write docs/third-party.md, the licences of all that an installation brings"
+	@echo "  make sbom             write build/npuc.cdx.json, a software bill of materials (CycloneDX)"
+	@echo "  make wheels           dist/: the source distribution, wheels of npuc-runtime for x86-64 and aarch64, the wheel of npuc"
+	@echo "  make release-check    these wheels in empty environments outside of the repository: demo, and the runtime alone"
 
 demo: $(STAMPS)/npuc
 	$(BIN)/python examples/demo.py
@@ -196,6 +203,30 @@ PROVE ?=
 
 prove-c: $(STAMPS)/test
 	$(BIN)/python tests/c_proof.py $(PROVE)
+
+# FUZZ="--only onnx,runtime" picks targets, --runs counts executions instead of minutes. clang must be here; Atheris is installed.
+MINUTES ?= 10
+FUZZ ?=
+
+build/fuzz/site/stamp: $(STAMPS)/test
+	@mkdir -p build/fuzz
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --target build/fuzz/site atheris
+	@touch $@
+
+fuzz: $(STAMPS)/test $(STAMPS)/cmake build/fuzz/site/stamp
+	$(BIN)/python tests/fuzz.py --minutes $(MINUTES) $(FUZZ)
+
+JOBS ?= 1000000
+
+soak: $(STAMPS)/test
+	$(BIN)/python tests/soak.py --jobs $(JOBS)
+
+# MUTATE="--rooms evaluate,cli --seed 7" picks rooms and faults.
+COUNT ?= 100
+MUTATE ?=
+
+mutate: $(STAMPS)/test
+	$(BIN)/python tests/mutate.py --count $(COUNT) $(MUTATE)
 
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .

@@ -47,7 +47,7 @@ def open_zip(path: Path, members: int) -> zipfile.ZipFile:
     if strange is not None:
         archive.close()
         raise FileFormatError(
-            f"'{strange.filename[:80]}' in this zip archive is compressed in a way that no framework writes",
+            f"{strange.filename[:80]!r} in this zip archive is compressed in a way that no framework writes",
             where=str(path),
             fix=AGAIN_FIX,
         )
@@ -60,7 +60,7 @@ def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
         # One more byte, so that the checksum is compared; without a size, all that it unfolds to would be made first.
         data = member.read(info.file_size + 1)
     if len(data) != info.file_size:
-        raise zipfile.BadZipFile(f"'{info.filename[:80]}' has another size than the archive says")
+        raise zipfile.BadZipFile(f"{info.filename[:80]!r} has another size than the archive says")
     return data
 
 

@@ -103,7 +103,7 @@ class TensorFile(Mapping[str, Array]):
     def _stream(self, name: str) -> IO[bytes]:
         if name not in self:
             raise UnknownTensorError(
-                f"there is no tensor '{name}'",
+                f"there is no tensor {name!r}",
                 where=str(self.path),
                 fix=f"It holds: {', '.join(list(self)[:20])}",
             )
@@ -119,10 +119,10 @@ class TensorFile(Mapping[str, Array]):
             zlib.error,
             struct.error,
         ) as error:
-            raise self._bad(f"tensor '{name}' cannot be unpacked ({error})") from error
+            raise self._bad(f"tensor {name!r} cannot be unpacked ({error})") from error
 
     def _header(self, stream: IO[bytes], name: str) -> Header:
-        label = f"tensor '{name}'" if name else "the tensor"
+        label = f"tensor {name!r}" if name else "the tensor"
         try:
             # NumPy reads a header of any length before it looks at the length.
             begin = io.BytesIO(stream.read(_MAX_HEADER))
@@ -184,21 +184,21 @@ class TensorFile(Mapping[str, Array]):
                 while done < len(data):
                     chunk = stream.read(min(len(data) - done, 16 << 20))
                     if not chunk:
-                        raise self._bad(f"tensor '{name}' is cut off")
+                        raise self._bad(f"tensor {name!r} is cut off")
                     view[done : done + len(chunk)] = chunk
                     done += len(chunk)
                 stream.read(1)  # at the end of a zip member the checksum is compared
             except (zipfile.BadZipFile, OSError, EOFError, zlib.error) as error:
-                raise self._bad(f"tensor '{name}' cannot be unpacked ({error})") from error
+                raise self._bad(f"tensor {name!r} cannot be unpacked ({error})") from error
             except MemoryError as error:
                 raise ResourceLimitError(
-                    f"tensor '{name}' of {header.nbytes} bytes does not fit in memory", where=str(self.path)
+                    f"tensor {name!r} of {header.nbytes} bytes does not fit in memory", where=str(self.path)
                 ) from error
         array = np.frombuffer(data, header.dtype)
         try:
             return array.reshape(header.shape[::-1]).T if header.fortran else array.reshape(header.shape)
         except ValueError as error:
-            raise self._bad(f"tensor '{name}' has a shape that no tensor has ({error})") from error
+            raise self._bad(f"tensor {name!r} has a shape that no tensor has ({error})") from error
 
     def row(self, name: str, index: int) -> Array:
         """`self[name][index : index + 1]`, reading no more than that where the file lies in plain rows."""
@@ -221,9 +221,9 @@ class TensorFile(Mapping[str, Array]):
                 handle.seek(start + index * size)
                 data = handle.read(size)
         except (OSError, struct.error) as error:
-            raise self._bad(f"tensor '{name}' cannot be read ({error})") from error
+            raise self._bad(f"tensor {name!r} cannot be read ({error})") from error
         if len(data) != size:
-            raise self._bad(f"tensor '{name}' is cut off")
+            raise self._bad(f"tensor {name!r} is cut off")
         return np.frombuffer(bytearray(data), header.dtype).reshape(1, *header.shape[1:])
 
     def __iter__(self) -> Iterator[str]:

@@ -78,7 +78,7 @@ def _repeat_block(data: bytearray, rng: random.Random) -> None:
     data[at:at] = data[at : at + size]
 
 
-_BYTES: tuple[Callable[[bytearray, random.Random], None], ...] = (
+BYTES: tuple[Callable[[bytearray, random.Random], None], ...] = (
     _flip, _flip, _flip, _replace, _delete, _insert, _swap_blocks, _truncate, _repeat_block,
 )  # fmt: skip
 
@@ -363,7 +363,7 @@ def mutated(original: bytes, seed: int) -> bytes:
         data = bytearray(original)
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             if data:
-                rng.choice(_BYTES)(data, rng)
+                rng.choice(BYTES)(data, rng)
         return bytes(data)
     model = onnx.ModelProto.FromString(original)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
