@@ -125,6 +125,32 @@ def test_a_device_that_failed_is_loaded_again(model: CompiledModel, images: Arra
         assert board.loads == 2
 
 
+def test_a_driver_whose_memory_is_too_short(model: CompiledModel, images: Array, expected: Array) -> None:
+    """It is told in words, what was loaded is freed, and the next job finds a sound device."""
+
+    class Short(Part):
+        @property
+        def segments(self) -> Sequence[Array]:
+            return [one[: one.size // 2] for one in super().segments]
+
+    class Careless(Board):
+        loads = 0
+
+        def load(self, model: CompiledModel, threads: int) -> Part:
+            self.loads += 1
+            self.open.append(Short(self, model) if self.loads == 1 else Part(self, model))
+            return self.open[-1]
+
+    board = Careless()
+    with Runner(model, board, workers=1) as runner:
+        with pytest.raises(
+            DeviceError, match=r"device 'board': its driver gives \d+ bytes for segment '\w+', and tensor"
+        ):
+            runner.run(images[:1])
+        assert board.open == []
+        np.testing.assert_array_equal(runner.run(images[:1])["logits"], expected[:1])
+
+
 def test_unknown_names(model: CompiledModel) -> None:
     with pytest.raises(UnknownDeviceError, match=r"There are: .*simulated"):
         Runner(model, "nonesuch")

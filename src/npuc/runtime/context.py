@@ -31,7 +31,11 @@ class RunContext:
         self._device = device.name
         self._loaded = self._load(device)
         self._tensors = {tensor.name: tensor for tensor in model.tensors}
-        self._own = {name: self._view(tensor) for name, tensor in self._tensors.items()}
+        try:
+            self._own = {name: self._view(tensor) for name, tensor in self._tensors.items()}
+        except DeviceError:
+            self._guard(self._loaded.close)
+            raise
         self._memory = dict(self._own)
         """Every tensor in its logical shape; during a job some of them are arrays of the caller."""
         self._bound: list[int] = []
@@ -182,7 +186,14 @@ class RunContext:
         place[...] = value
 
     def _view(self, tensor: Tensor) -> Array:
-        bytes_ = self._loaded.segments[tensor.segment][tensor.offset : tensor.offset + tensor.size]
+        memory = self._guard(lambda: self._loaded.segments[tensor.segment])
+        bytes_ = memory[tensor.offset : tensor.offset + tensor.size]
+        if bytes_.nbytes != tensor.size:
+            raise DeviceError(
+                f"its driver gives {memory.nbytes} bytes for segment '{self._model.segments[tensor.segment].name}', and tensor "
+                f"'{tensor.name}' ends at byte {tensor.offset + tensor.size}",
+                where=f"device '{self._device}'",
+            )
         shape = tuple(tensor.shape[axis] for axis in tensor.order)
         back = sorted(range(len(shape)), key=tensor.order.__getitem__)
         view: Array = bytes_.view(dtype_of(tensor.dtype).numpy).reshape(shape).transpose(back)
