@@ -333,6 +333,14 @@ def test_pow2_min_diff_gives_up_an_outlier() -> None:
     assert find_range(statistics, "pow2-min-diff", 4).max == 4
 
 
+def test_pow2_min_diff_looks_as_far_down_as_it_is_told() -> None:
+    """With no step it is `pow2`; each step more lets it go one power lower, until the error grows again."""
+    statistics = STATISTICS["outlier"]
+    found = [find_range(statistics, f"pow2-min-diff:steps={steps}", 4).max for steps in range(8)]
+    assert found[0] == find_range(statistics, "pow2", 4).max == 128
+    assert found == [128, 64, 32, 16, 8, 4, 4, 4]
+
+
 def test_candidates_are_different_and_auto_is_the_best_of_them() -> None:
     for symmetric in (True, False):
         found = candidates(STATISTICS["outlier"], 8, symmetric)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.cli.console import size
 from npuc.program.file import load_compiled
 
 CHILD = """
@@ -224,6 +226,27 @@ def test_sim_tells_cycles_by_layer(npuc: Any, compiled: Path) -> None:
     assert {event["name"] for event in events if event["ph"] == "X"} >= {"stem/relu", "logits"}
     found = json.loads(npuc("sim", compiled, "--json").out)
     assert found["cycles"] > 0 and len(found["layers"]) == 10 and found["dram"] > 0
+
+
+def test_what_sim_prints_is_what_it_counted(npuc: Any, compiled: Path) -> None:
+    """Every figure of the text, against those of --json."""
+    found = json.loads(npuc("sim", compiled, "--json").out)
+    lines = npuc("sim", compiled, "--layers", 0).out.splitlines()
+    assert lines[0].startswith(f"int on edge-4t: {found['cycles']:,} cycles, ")
+    assert lines[1].split() == ["busy", *", ".join(f"{k} {v:.1%}" for k, v in found["busy"].items()).split()]
+    assert lines[2].split()[0] == "DRAM" and lines[2].endswith("stored")
+    assert [size(found["loaded"]), size(found["stored"])] == [
+        words.strip() for words in re.split(" loaded, | stored", lines[2].split(maxsplit=1)[1])[:2]
+    ]
+    table = [line.split() for line in lines if line.strip()]
+    rows = {row[0]: row for row in table if len(row) >= 7}
+    for layer in found["layers"]:
+        row = rows[layer["name"]]
+        assert row[1:3] == [str(layer["matrix"]), str(layer["vector"])], row
+        assert row[-2:] == [str(layer["start"]), str(layer["end"])], row
+    order = [row[0] for row in table if row[0] in {layer["name"] for layer in found["layers"]}]
+    work = {layer["name"]: layer["matrix"] + layer["vector"] for layer in found["layers"]}
+    assert [work[name] for name in order] == sorted(work.values(), reverse=True)
 
 
 def test_sim_refuses_another_machine_and_other_files(npuc: Any, compiled: Path, integers: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from npuc.calib.sources import random_data
+from npuc.cli.console import size
 from npuc.codegen.compile_model import CompileOptions
 from npuc.flow import compile_network, network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.ir import Graph, save_graph
@@ -50,6 +51,33 @@ def test_profile_prints_layers_and_bounds(npuc: Any, compiled: Path) -> None:
     assert "digits on edge-4t" in done.out and "roofline" in done.out and "buffered" in done.out
     assert "and 7 layers more" in done.out and "limited by" in done.out
     assert len(npuc("profile", compiled, "--layers", 0).out.splitlines()) > len(done.out.splitlines())
+
+
+def test_what_profile_prints_is_what_it_counted(npuc: Any, compiled: Path) -> None:
+    """Every line above the table, figure by figure, against --json; and the order of the table."""
+    report = json.loads(npuc("profile", compiled, "--json").out)
+    summary, clock = report["summary"], TARGET.compute.clock
+    lines = npuc("profile", compiled, "--layers", 0).out.splitlines()
+    told = {line[:10].strip(): line[11:] for line in lines[1:] if line.startswith("  ")}
+    assert f"{int(summary['cycles']):,} cycles" in lines[0] and lines[0].startswith("digits on edge-4t: ")
+    for name, part in summary["of_bound"].items():
+        assert told[name] == f"{round(part * summary['cycles']):,} cycles at least, {part:.1%} of the time"
+    peak = 2 * 16 * 16 * 8 * clock / 1e9  # two operations for each of the 16 x 16 x 8 products of a cycle
+    assert told["work"] == (
+        f"{summary['gop']:.4g} GOP, {summary['gops']:,.1f} GOP/s of {peak:,.0f}, array in use {summary['utilization']:.1%}"
+    )
+    shares = [f"{name} {summary[f'{name.lower()}_share']:.1%}" for name in ("matrix", "vector", "DMA")]
+    assert told["busy"] == ", ".join(shares)
+    assert (
+        f"{size(summary['features_in'])} of feature maps in, {size(summary['features_out'])} out"
+        in told["DRAM"]
+    )
+    assert told["DRAM"].startswith(size(summary["weights_in"])) and told["DRAM"].endswith("GB/s of 16")
+    assert told["on chip"] == f"{size(summary['on_chip'])} of 2.0 MiB at the peak"
+    assert told["spent"].endswith(f"; the most by {summary['limited_by']}")
+    cycles = {layer["name"]: layer["cycles"] for layer in report["layers"]}
+    order = [line.split()[0] for line in lines if line.split() and line.split()[0] in cycles][: len(cycles)]
+    assert [cycles[name] for name in order] == sorted(cycles.values(), reverse=True)
 
 
 def test_profile_as_json_and_files(npuc: Any, compiled: Path) -> None:

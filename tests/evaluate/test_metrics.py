@@ -37,6 +37,16 @@ def test_top_k_takes_the_lower_class_of_equal_scores() -> None:
     assert _figure("topk:k=2", [_seen(tied, 1)]) == {"top2": 1.0}
 
 
+def test_top_k_of_scores_without_a_batch_axis() -> None:
+    """A vector is one sample, not a batch of single scores."""
+    scores = np.float32([0.1, 0.7, 0.2, 0.6])
+    assert _figure("top1", [_seen(scores, 1), _seen(scores, 3)]) == {"top1": 0.5}
+    assert _figure("topk:k=2", [_seen(scores, 3), _seen(scores, 2)]) == {"top2": 0.5}
+    # Several rows are views of one sample: their mean counts.
+    rows = np.float32([[0.9, 0.1, 0.0], [0.0, 0.5, 0.6], [0.0, 0.8, 0.1]])
+    assert _figure("top1", [_seen(rows, 1)]) == {"top1": 1.0}
+
+
 def test_accuracy_of_one_score() -> None:
     assert _figure("accuracy", [_seen([[0.7]], 1), _seen([[0.3]], 1)]) == {"accuracy": 0.5}
     assert _figure("accuracy:threshold=0.2", [_seen([[0.3]], 1)]) == {"accuracy": 1.0}
@@ -118,6 +128,36 @@ def test_mean_iou_is_that_of_the_runtime() -> None:
     assert twice == _figure("miou", [seen[0], seen[0], seen[2]])
 
 
+def plain_miou(found: Array, truth: Array, ignored: int = 255) -> tuple[float, float]:
+    """Mean intersection over union pixel by pixel, and the share of right pixels."""
+    pixels = [(int(a), int(b)) for a, b in zip(found.ravel(), truth.ravel(), strict=True) if b != ignored]
+    ratios = []
+    for number in {k for pair in pixels for k in pair}:
+        both = sum(a == number and b == number for a, b in pixels)
+        ratios.append(both / sum(number in pair for pair in pixels))
+    return sum(ratios) / len(ratios), sum(a == b for a, b in pixels) / len(pixels)
+
+
+def test_a_class_that_is_only_predicted_counts_as_missed() -> None:
+    view = ImageView(2, 4, (1, 3, 2, 4), Preprocess())
+    truth = np.int32([[0, 0, 1, 1], [0, 0, 1, 255]])
+    found = np.int32([[0, 3, 1, 1], [0, 0, 1, 2]])  # class 3 is nowhere, class 2 only where nobody looks
+    assert plain_miou(found, truth) == (pytest.approx((3 / 4 + 1 + 0) / 3), pytest.approx(6 / 7))
+    figures = _figure("miou", [_seen(found[None], truth, view=view)])
+    assert (figures["mIoU"], figures["pixel accuracy"]) == pytest.approx(plain_miou(found, truth))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_mean_iou_is_the_plain_one(seed: int) -> None:
+    """Images with classes that only the prediction has, only the truth has, or neither."""
+    rng = np.random.default_rng(seed)
+    view = ImageView(5, 7, (1, 3, 5, 7), Preprocess())
+    truths = rng.choice([0, 1, 4, 255], (3, 5, 7)).astype(np.int32)
+    found = rng.choice([0, 2, 4, 6], (3, 5, 7)).astype(np.int32)
+    figures = _figure("miou", [_seen(f[None], t, view=view) for f, t in zip(found, truths, strict=True)])
+    assert (figures["mIoU"], figures["pixel accuracy"]) == pytest.approx(plain_miou(found, truths))
+
+
 def test_a_mask_of_another_size_is_named() -> None:
     view = ImageView(6, 8, (1, 3, 6, 8), Preprocess())
     with pytest.raises(EvaluationDataError, match="its mask is 5 x 8, and the image 6 x 8"):
@@ -140,6 +180,18 @@ def test_word_errors_of_steps_of_symbols() -> None:
     assert _figure("cer", seen) == {"CER": pytest.approx(2 / 10)}
     with pytest.raises(EvaluationDataError, match="Give --classes FILE"):
         _figure("wer", [_seen(steps, "a")])
+
+
+def test_an_empty_output_misses_every_word() -> None:
+    symbols = ("-", "a", "b", " ")
+    silent = np.eye(4, dtype=np.float32)[[0, 0, 0]][None]
+    for output in (silent, np.zeros((1, 0, 4), np.float32), np.zeros((1, 0), np.int64)):
+        seen = [_seen(output, "a b", classes=symbols)]
+        assert _figure("wer", seen) == {"WER": 1.0} and _figure("cer", seen) == {"CER": 1.0}
+    # Nothing was said and nothing heard: no rate; beside another sample, no error and no word.
+    nothing = _seen(silent, "", classes=symbols)
+    assert np.isnan(_figure("wer", [nothing])["WER"])
+    assert _figure("wer", [nothing, _seen(silent, "a", classes=symbols)]) == {"WER": 1.0}
 
 
 def test_metrics_are_found_by_name_and_by_task() -> None:

@@ -376,6 +376,22 @@ def test_one_network_in_many_opsets(opset: int) -> None:
     check(proto, {"x": np.random.default_rng(0).normal(size=(2, 5, 1)).astype("f4")})
 
 
+@pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize("axis", [None, 0, 1, 2, 3, -1, -2, -3])
+def test_an_old_softmax_is_over_all_axes_from_its_own_on(kind: str, axis: int | None) -> None:
+    """Before operator set 13 the axes from `axis` on, 1 unless it is stated, are one; from then on it is that axis alone."""
+    shape = [2, 3, 4, 5]
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    attributes = {} if axis is None else {"axis": axis}
+    first = (1 if axis is None else axis) % 4
+    node = helper.make_node(kind, ["x"], ["y"], **attributes)
+    graph = check(model([node], [info("x", shape)], [info("y", shape)], opset=11), {"x": x})
+    rows = np.exp(x.astype(np.float64)).reshape(int(np.prod(shape[:first])), -1)
+    wanted = (rows / rows.sum(axis=1, keepdims=True)).reshape(shape)
+    found = FloatEngine(graph, threads=1).run({"x": x})["y"]
+    np.testing.assert_allclose(found if kind == "Softmax" else np.exp(found), wanted, rtol=1e-5)
+
+
 def test_an_unknown_opset_is_named() -> None:
     with pytest.raises(OpsetError, match="999"):
         import_onnx(

@@ -194,6 +194,8 @@ REDUCTION: Family = {
     "logsumexp": lambda x: torch.logsumexp(x, 1),
     "cosine_similarity": lambda x: F.cosine_similarity(x, x.flip(1), 1),
     "cdist": lambda x: torch.cdist(x[0, 0], x[0, 1]),
+    "cdist_batches": lambda x: torch.cdist(x, x.flip(2)[:, :, :3]),
+    "cdist_l1_batches": lambda x: torch.cdist(x[:, :1], x, p=1.0),
     "count_nonzero": lambda x: torch.count_nonzero(x > 0),
 }
 RESAMPLING: Family = {

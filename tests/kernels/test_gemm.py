@@ -292,6 +292,33 @@ def test_extreme_operands(dtype: str, depthwise: bool) -> None:
                 everywhere(make, expected)
 
 
+@pytest.mark.parametrize("channels", [63, 64, 65, 127, 128, 130, 192, 257])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_depthwise_layers_wider_than_a_block(dtype: str, channels: int) -> None:
+    """Threads divide blocks of 64 channels, few lines and many channels; the last block may be of any width.
+
+    Every channel has weights, a bias and a multiplier of its own, so that no channel can stand for another one.
+    """
+    rng = np.random.default_rng(channels)
+    lo, hi = RANGES[dtype]
+    weight = rng.integers(-128, 128, (channels, 1, 3, 3)).astype(np.int8)
+    bias = rng.integers(-5000, 5000, channels)
+    multiplier = rng.integers(2**30, 2**31, channels)
+    rq = Requant(
+        "single", multiplier, np.full(channels, 42 if dtype != "int16" else 50), None, 3, lo=lo, hi=hi
+    )
+    for height, width in ((1, 1), (2, 3), (1, 40)):
+        x = rng.integers(lo, hi, (1, height, width, channels), endpoint=True).astype(dtype)
+        options: dict[str, Any] = {"x_zero_point": 5, "pads": (1, 1, 1, 1), "groups": channels}
+        expected = oracle.finish(oracle.conv(x, weight, bias, **options), rq, dtype)
+
+        def make(x: Array = x, options: Any = options) -> Callable[[int], Array]:
+            plan = ConvPlan(weight, bias, x_dtype=x.dtype, y_dtype=dtype, requant=rq, **options)
+            return lambda threads: plan.run(x, threads)
+
+        everywhere(make, expected)
+
+
 def test_sixteen_bit_sums_beyond_32_bits() -> None:
     """i16 x i16: pairs of products that no 32-bit register holds, and weights whose blocks differ in size."""
     rng = np.random.default_rng(3)
