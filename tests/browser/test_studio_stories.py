@@ -15,7 +15,11 @@ import onnx
 import pytest
 from PIL import Image
 
-from npuc.calib.table import load_table
+from npuc.calib.calibration import table_from
+from npuc.calib.collection import collect
+from npuc.calib.statistics import save_statistics
+from npuc.calib.table import load_table, save_table
+from npuc.flow import network_to_quantize
 from npuc.schedule.schedule_file import ScheduleFile
 from npuc.studio.export import export
 from npuc.studio.project import Project
@@ -24,6 +28,12 @@ from support.studio_page import AXE, built, enter, serious_violations, silent, t
 
 pytestmark = pytest.mark.browser
 __all__ = ["built"]
+SCHEDULE = """subgraphs:
+  npu1:
+    groups:
+    - {layers: [stem/relu], tiles: 1}
+    - {layers: [pool, head/pool], tiles: 1}
+"""
 
 
 @pytest.fixture
@@ -187,7 +197,11 @@ def test_the_frontier_opens_what_is_clicked(browser: Any, client: Any, project_f
     (project_folder / "slow.npu").write_bytes((project_folder / "digits.npu").read_bytes())
     enter(browser, client, "a=digits.npu&b=digits.onnx&tab=act&part=frontier&sample=digits_samples.npz")
     browser.wait("document.querySelectorAll('table[aria-label=Programs] tbody tr').length === 2")
+    assert browser.script("return document.getElementById('frontier-measure').value") == "top1"
+    assert "98.50 %" in " ".join(browser.texts("table[aria-label=Programs] td"))
     browser.screenshot("studio-frontier.png")
+    browser.choose("#frontier-measure", "SQNR of the worst output")
+    browser.wait("document.querySelector('canvas.plot').getAttribute('aria-label').startsWith('SQNR')")
     browser.click("table[aria-label=Programs] tbody tr:nth-child(2)")
     browser.wait("document.getElementById('view').dataset.ready === 'time'")
     assert browser.script("return document.getElementById('file-a').value") == "slow.npu"
@@ -218,9 +232,7 @@ def test_new_views_are_in_nobodys_way(
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: make test-studio")
     digit(project_folder)
-    (project_folder / "digits.schedule.yaml").write_text(
-        "subgraphs:\n  npu1:\n    groups:\n    - {layers: [stem/relu], tiles: 1}\n    - {layers: [pool, head/pool], tiles: 1}\n"
-    )
+    (project_folder / "digits.schedule.yaml").write_text(SCHEDULE)
     views = {"picture": "tab=picture&sample=digit.png", "code": "tab=time"}
     enter(browser, client, f"a=digits.npu&b=digits.onnx&{views.get(part, f'tab=act&part={part}')}")
     browser.wait("document.getElementById('view').dataset.ready")
@@ -240,7 +252,21 @@ def test_an_exported_page_without_a_network_shows_images_and_instructions(
     browser: Any, studio_files: Path, project_folder: Path, tmp_path: Path
 ) -> None:
     digit(project_folder)
-    names = ["digits.npu", "digits.onnx", "digits_samples.npz", "digit.png", "classes.txt"]
+    network = network_to_quantize(project_folder / "digits.onnx")
+    statistics = collect(network, str(project_folder / "digits_samples.npz"), threads=1)
+    save_statistics(statistics, project_folder / "digits.stats.npz")
+    save_table(table_from(statistics, "max"), project_folder / "digits.cali")
+    (project_folder / "digits.schedule.yaml").write_text(SCHEDULE)
+    names = [
+        "digits.npu",
+        "digits.onnx",
+        "digits_samples.npz",
+        "digit.png",
+        "classes.txt",
+        "digits.cali",
+        "digits.stats.npz",
+    ]
+    names.append("digits.schedule.yaml")
     page = tmp_path / "report.html"
     page.write_text(export(Studio(Project(project_folder)), names))
     assert page.stat().st_size <= 2 * sum((project_folder / name).stat().st_size for name in names) + (
@@ -260,6 +286,23 @@ def test_an_exported_page_without_a_network_shows_images_and_instructions(
         browser.click("#chosen-code")
         browser.wait("document.querySelector('#code tr.chosen')")
         browser.screenshot("studio-exported-instruction.png")
+        tab(browser, "numbers")
+        browser.click("table[aria-label='Errors of layers'] tbody tr:nth-child(2)")
+        browser.wait("document.querySelector('#tensor input[type=range]')")
+        browser.script(
+            "const slider = document.querySelector('#tensor input[type=range]'); slider.value = 3;"
+            "slider.dispatchEvent(new Event('change'))"
+        )
+        browser.wait("document.querySelector('#tensor .tools').textContent.endsWith('3')")
+        tab(browser, "act")
+        browser.wait("document.querySelector('#range-editor canvas')")
+        browser.click("#part-schedule")
+        browser.wait("document.querySelector('table[aria-label=\\'Groups of layers\\'] tbody tr')")
+        browser.click("#part-frontier")
+        browser.wait("document.querySelector('table[aria-label=Programs] tbody tr')")
+        assert "98.50 %" in " ".join(browser.texts("table[aria-label=Programs] td"))
+        browser.screenshot("studio-exported-frontier.png")
+        assert browser.texts("#message") == [""]
         asked, said = browser.seen()
         assert said == [] and [address for address in asked if not address.startswith("data:")] == [
             page.as_uri()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -20,7 +23,8 @@ from npuc.ir import load_graph
 from npuc.quant.mixed_precision.sensitivity import tensor_types
 from npuc.studio.export import _key, export
 from npuc.studio.graphs import GraphNode, StudioGraph, put_in_scopes
-from npuc.studio.maps import channel_map
+from npuc.studio.instructions import WINDOW
+from npuc.studio.maps import channel_map, constant_record
 from npuc.studio.networks import graph_of_network
 from npuc.studio.project import Project
 from npuc.studio.sensitivity import SAMPLES
@@ -31,6 +35,12 @@ def graph_named(names: list[str]) -> StudioGraph:
     drawn = StudioGraph("float", [GraphNode(name, "conv", "1xf32", (name,)) for name in names])
     put_in_scopes(drawn)
     return drawn
+
+
+def embedded_answers(page: str) -> dict[str, Any]:
+    """What an exported page can be asked, unpacked as the page does it."""
+    data = json.loads(page.partition('id="answers">')[2].partition("</script>")[0])
+    return {key: json.loads(gzip.decompress(base64.b64decode(text))) for key, text in data["answers"].items()}
 
 
 def path_of(drawn: StudioGraph, node: GraphNode) -> list[str]:
@@ -212,6 +222,14 @@ def test_every_shape_has_a_map(shape):
     assert plane.ndim == 2 and plane.size and max(plane.shape) <= 150
 
 
+@pytest.mark.parametrize(
+    "values", [[1e6, np.nextafter(1e6, 2e6)], [0.0, 5e-324], [-3.0, -3.0], [1e308, -1e308]]
+)
+def test_numbers_that_hardly_differ_have_a_histogram(values):
+    record = constant_record(np.array(values))
+    assert sum(record["histogram"]) == 2 and record["low"] == min(values)
+
+
 def test_time_is_that_of_profile_and_placement_that_of_inspect(client):
     client.enter()
     answer = client.json("/api/time?file=digits.npu")
@@ -311,12 +329,34 @@ def test_uploads_go_into_their_own_folder(client, project_folder: Path):
 def test_an_exported_page_answers_every_question(studio_files: Path, monkeypatch):
     monkeypatch.setattr("npuc.studio.page.library_text", lambda: "")
     names = ["digits.mlir", "digits.onnx", "digits.npu", "digits_samples.npz"]
-    page = export(Studio(Project(studio_files)), names)
-    answers = json.loads(page.partition('id="answers">')[2].partition("</script>")[0])["answers"]
+    studio = Studio(Project(studio_files))
+    page = export(studio, names)
+    answers = embedded_answers(page)
     assert _key("graph", file="digits.npu", form="canonical") in answers and "time?file=digits.npu" in answers
     pair = {"reference": "digits.onnx", "other": "digits.mlir", "sample": "digits_samples.npz"}
     for row in answers[_key("compare", **pair)]["layers"]:
-        assert _key("tensor", **pair, name=row["name"]) in answers
+        first = answers[_key("tensor", **pair, name=row["name"])]
+        for channel in range(1, first["channels"]):
+            shown = answers[_key("tensor", **pair, name=row["name"], channel=str(channel))]
+            asked = studio.tensor(
+                "digits.onnx", "digits.mlir", Sample("digits_samples.npz"), row["name"], channel
+            )
+            assert shown == asked
+    for other in ("digits.mlir", "digits.npu"):
+        assert _key("compare", **pair | {"other": other}) in answers
+    assert answers[_key("sensitivity", **pair)]["types"] == "digits.mlir"
+    (count,) = studio.stream_lengths("digits.npu")[0]
+    lines = [
+        row["text"]
+        for first in range(0, count, WINDOW)
+        for row in answers[_key("instructions", file="digits.npu", part="0", core="0", first=str(first))][
+            "rows"
+        ]
+    ]
+    assert len(lines) == count
+    assert answers["placement?file=digits.onnx&target=edge-4t"]["npu_layers"]
+    points = answers["frontier?reference=digits.onnx&sample=digits_samples.npz"]["points"]
+    assert points == studio.frontier("digits.onnx", "digits_samples.npz")["points"]
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "https://" not in page
     assert len(page) <= 2 * sum((studio_files / name).stat().st_size for name in names) + (2 << 20)
     assert export(Studio(Project(studio_files)), names) == page
@@ -326,6 +366,21 @@ def test_a_name_with_markup_stays_text(studio_files: Path, monkeypatch):
     monkeypatch.setattr("npuc.studio.page.library_text", lambda: "")
     studio = Studio(Project(studio_files))
     hostile = "</script><script>alert(1)</script>"
-    studio.graph("digits.onnx").nodes[1].name = hostile
+    node = next(node for node in studio.graph("digits.onnx").nodes if node.parameters)
+    monkeypatch.setattr(studio, "node", lambda *question: {"operands": []})
+    node.name, node.tensors = hostile, (hostile,)
     page = export(studio, ["digits.onnx"])
     assert hostile not in page and "\\u003c/script>" in page
+
+
+def test_an_exported_page_stays_below_its_limit(studio_files: Path, monkeypatch):
+    """With little room it leaves out what is looked at least, and says so."""
+    monkeypatch.setattr("npuc.studio.page.library_text", lambda: "")
+    names, told = ["digits.npu", "digits.onnx", "digits_samples.npz"], []
+    whole = export(Studio(Project(studio_files)), names, tell=told.append)
+    assert told == []
+    data = sum((studio_files / name).stat().st_size for name in names)
+    monkeypatch.setattr("npuc.studio.export.PAGE_BYTES", len(whole) - 2 * data - 50_000)
+    page = export(Studio(Project(studio_files)), names, tell=told.append)
+    assert len(page) <= len(whole) - 50_000 and len(told) == 1
+    assert "time?file=digits.npu" in embedded_answers(page)

@@ -14,6 +14,7 @@ from npuc.calib.calibration import table_from
 from npuc.calib.collection import collect
 from npuc.calib.statistics import save_statistics
 from npuc.calib.table import load_table, save_table
+from npuc.evaluate import evaluate
 from npuc.flow import network_to_quantize
 from npuc.program.file import load_compiled
 from npuc.sim import simulate
@@ -195,6 +196,16 @@ def test_points_are_measured_against_the_float_network(project_folder: Path):
     first, second = answer["points"]
     assert first["cycles"] == second["cycles"] == simulate(load_compiled(project_folder / "digits.npu")).total
     assert second["configuration"] == "other.yaml" and "configuration" not in first
+    # The samples have labels: the metric is that of npuc eval.
+    evaluated = evaluate(
+        [project_folder / "digits.onnx", project_folder / "digits.npu"], project_folder / "digits_samples.npz"
+    )
+    metric = next(figure for figure in first["figures"] if figure["name"] == "top1")
+    assert metric["value"] == evaluated.value("top1", model=1) and metric["float"] == evaluated.value("top1")
+    assert metric["samples"] == 200 and metric["interval"][0] < metric["value"] < metric["interval"][1]
+    np.savez(project_folder / "plain.npz", image=np.load(project_folder / "digits_samples.npz")["image"])
+    unlabelled = Studio(Project(project_folder)).frontier("digits.onnx", "plain.npz")
+    assert [point["figures"] for point in unlabelled["points"]] == [[], []]
     assert (
         first["least"] <= first["sqnr"] and answer["left_out"] == [] and json.dumps(answer, allow_nan=False)
     )

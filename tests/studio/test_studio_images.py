@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import json
 from pathlib import Path
@@ -148,5 +149,6 @@ def test_an_exported_page_has_the_image(project_folder: Path, digit: np.ndarray,
     page = export(Studio(Project(project_folder)), ["digits.npu", "digits.onnx", "digit.png"])
     data = json.loads(page.partition('id="answers">')[2].partition("</script>")[0])
     key = 'picture?file=digit.png&models=["digits.onnx","digits.npu"]'
-    assert data["answers"][key]["models"][1]["form"] == "compiled"
+    answer = json.loads(gzip.decompress(base64.b64decode(data["answers"][key])))
+    assert answer["models"][1]["form"] == "compiled"
     assert data["start"]["models"] == '["digits.onnx","digits.npu"]'

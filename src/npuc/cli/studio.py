@@ -61,7 +61,7 @@ class StudioCommand(CommandOptions):
 def command(args: StudioCommand) -> None:
     """Run the command."""
     from npuc.files import writable, write_atomically
-    from npuc.studio.project import Project
+    from npuc.studio.project import Project, sample_among
     from npuc.studio.studio import Studio
 
     printer = Printer(args.quiet, False)
@@ -73,7 +73,8 @@ def command(args: StudioCommand) -> None:
         if args.export.suffix.lower() not in (".html", ".htm"):
             raise UsageError(f"--export '{args.export}' is not an .html file")
         writable(args.export)
-        page = export(studio, names or [file.name for file in project.files()], args.postprocess)
+        every = names or [file.name for file in project.files()]
+        page = export(studio, every, args.postprocess, printer.note)
         with write_atomically(args.export) as out:
             out.write(page.encode())
         printer.say(f"page written to {args.export}")
@@ -88,9 +89,11 @@ def command(args: StudioCommand) -> None:
         return
     from npuc.studio.serving import serve
 
-    models = [file.name for file in project.files() if file.kind in ("model", "network", "program")]
-    chosen = [name for name in names if name in models]
-    start = dict(zip(("a", "b"), chosen, strict=False))
+    files = project.files()
+    models = [file.name for file in files if file.kind in ("model", "network", "program")]
+    start = dict(zip(("a", "b"), (name for name in names if name in models), strict=False))
+    if sample := sample_among(files, names):
+        start["sample"] = sample
     if args.postprocess:
         start["decode"] = args.postprocess
     serve(

@@ -20,13 +20,17 @@ from typing import Any
 
 _QUANTIZE_FOR = "Quantize the float network for this machine: npuc quantize --target {target}"
 
+_KNOWN_OPERATORS = (
+    "Use a form that npuc has in its place, or teach npuc {operator} by a plugin (docs/plugins.md)"
+)
+
 
 class ObstacleRule(Enum):
     """What can stand against an op: its key, the reason, and the lever where one is known; both name facts in braces."""
 
     # The op has no integers.
-    ONNX_OPERATOR = "onnx_operator", "npuc has no form of the ONNX operator {operator}"
-    KEPT_ONNX = "kept_onnx", "{noted}"
+    ONNX_OPERATOR = "onnx_operator", "npuc has no form of the ONNX operator {operator}", _KNOWN_OPERATORS
+    KEPT_ONNX = "kept_onnx", "{noted}", _KNOWN_OPERATORS
     """The importer noted why the operator has no other form."""
     FLOAT_TYPE = (
         "float_type",

@@ -1,9 +1,13 @@
-"""A project as one file: the page, and the answers to what it would ask the server."""
+"""A project as one file: the page, and the answers to what it would ask the server.
+
+Answers are compressed, and the file stays below twice the size of the files that it is about, and 2 MiB: what everybody looks at
+comes first, then single tensors and instructions, and at last the further channels of tensors, as far as there is room.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
@@ -13,20 +17,44 @@ from npuc.errors import NpucError, UsageError
 from npuc.studio.images import MOST_MODELS
 from npuc.studio.instructions import WINDOW
 from npuc.studio.model_explorer.graph import node_data
-from npuc.studio.page import exported_page
-from npuc.studio.project import ProjectFile
+from npuc.studio.page import exported_page, packed
+from npuc.studio.project import ProjectFile, sample_among
+from npuc.studio.ranges import STATISTICS_SUFFIX
 from npuc.studio.studio import FORMS, ImageQuestion, Sample, Studio
 
-MOST_TENSORS = 400
-"""Tensors of which the exported page shows values: each takes up to 100 KB."""
-MOST_INSTRUCTIONS = 1024
-"""Instructions of a program that it lists: each takes about a KB."""
+PAGE_BYTES = 2 << 20
+"""Of an exported file, beside twice the size of its data."""
+_USUAL_TARGET = "edge-4t"
+"""The machine that layers are placed on where no program names one; the page begins with it, too."""
 
 
-def export(studio: Studio, names: Sequence[str], decode: str = "") -> str:
-    """The page about these files: each graph, each profile, the first file against the second, and what they make of an image.
+class _Answers:
+    """What an exported page can be asked, and how much room there is for more."""
 
-    `decode` says how outputs become boxes, as `npuc eval --postprocess` takes it.
+    def __init__(self, room: int) -> None:
+        self.room, self.left_out = room, 0
+        self.packed: dict[str, str] = {}
+
+    def add(self, path: str, answer: Any, **parameters: str) -> bool:
+        """Add an answer if there is room for it."""
+        key, text = _key(path, **parameters), packed(answer)
+        # In the page `<` is six characters.
+        size = len(json.dumps(key).replace("<", "\\u003c")) + len(text) + 4
+        if size > self.room:
+            self.left_out += 1
+            return False
+        if key not in self.packed:
+            self.packed[key] = text
+            self.room -= size
+        return True
+
+
+def export(
+    studio: Studio, names: Sequence[str], decode: str = "", tell: Callable[[str], None] = lambda words: None
+) -> str:
+    """The page about these files: graphs, profiles, every model against the second one, ranges, schedules, programs, images.
+
+    `decode` says how outputs become boxes, as `npuc eval --postprocess` takes it; `tell` is told what had no room.
     """
     files = [file for file in studio.project.files() if file.name in names]
     models = [file for file in files if file.kind in ("model", "network", "program")]
@@ -35,67 +63,154 @@ def export(studio: Studio, names: Sequence[str], decode: str = "") -> str:
             "there is no model to show", fix="Name the models: npuc studio MODEL... --export FILE.html"
         )
     shown = sorted(models, key=lambda file: names.index(file.name))
-    answers: dict[str, Any] = {
-        "project": {
-            "name": studio.project.folder.name,
-            "version": __version__,
-            "files": [file.as_json() for file in files],
-            "jobs": [],
-            "state": "exported",
-        },
-        "targets": {"targets": []},
-    }
-    machines = [studio.time(file.name)["target"] for file in shown if file.kind == "program"]
-    for file in shown:
-        if machines and file.kind != "program":
-            # A machine that was given as a file may have no name here.
-            with suppress(NpucError):
-                placed = studio.placement(file.name, machines[0])
-                answers[_key("placement", file=file.name, target=machines[0])] = placed
-                answers["targets"] = {"targets": machines[:1]}
-    for file in shown:
-        for form in FORMS:
-            graph = studio.graph(file.name, form)
-            answers[_key("graph", file=file.name, form=form)] = graph.as_json()
-            for node in graph.nodes:
-                if node.parameters and node.tensors:
-                    layer = node.tensors[0]
-                    answers[_key("node", file=file.name, form=form, layer=layer)] = studio.node(
-                        file.name, form, layer
-                    )
-        if file.kind == "program":
-            answers[_key("time", file=file.name)] = studio.time(file.name)
-            answers |= _listing(studio, file.name)
+    room = 2 * sum(file.bytes for file in files) + PAGE_BYTES - len(exported_page({}).encode()) - 1024
+    answers = _Answers(room)
     start = {"a": shown[0].name}
     if len(shown) > 1:
         start["b"] = shown[1].name
-        sample = next((file.name for file in files if file.kind in ("image", "tensors")), "")
-        start["sample"] = sample
-        answers |= _comparison(studio, shown[0].name, shown[1].name, sample)
+        start["sample"] = sample_among(files, names)
+    project = {
+        "name": studio.project.folder.name,
+        "version": __version__,
+        "files": [file.as_json() for file in files],
+        "jobs": [],
+        "state": "exported",
+    }
+    answers.add("project", project)
+    _views(studio, shown, answers)
+    pairs = _compared(studio, shown, start, answers)
+    _changes(studio, files, start, answers)
+    start |= _images(studio, files, shown, start, decode, answers)
+    for file in shown:
+        _constants(studio, file.name, answers)
+        if file.kind == "program":
+            _listing(studio, file.name, answers)
+    for pair, tensors in pairs:
+        _tensors(studio, pair, tensors, answers)
+    if answers.left_out:
+        tell(
+            "not everything had room in twice the size of the files: some instructions or channels of tensors are left out"
+        )
+    return exported_page({"answers": answers.packed, "start": start})
+
+
+def _views(studio: Studio, shown: Sequence[ProjectFile], answers: _Answers) -> None:
+    """Graphs, profiles and placements."""
+    machines = [studio.time(file.name)["target"] for file in shown if file.kind == "program"]
+    placed = []
+    for file in shown:
+        for form in FORMS:
+            answers.add("graph", studio.graph(file.name, form).as_json(), file=file.name, form=form)
+        if file.kind == "program":
+            answers.add("time", studio.time(file.name), file=file.name)
+            continue
+        for machine in dict.fromkeys(machines or [_USUAL_TARGET]):
+            # A machine that was given as a file may have no name here.
+            with suppress(NpucError):
+                answers.add("placement", studio.placement(file.name, machine), file=file.name, target=machine)
+                placed.append(machine)
+    answers.add("targets", {"targets": list(dict.fromkeys(placed))})
+
+
+def _compared(
+    studio: Studio, shown: Sequence[ProjectFile], start: dict[str, str], answers: _Answers
+) -> list[tuple[dict[str, str], list[str]]]:
+    """Every model against the second, and how much layers matter; of each pair that can be compared, its tensors."""
+    pairs = []
+    sample = start.get("sample", "")
+    for file in shown:
+        pair = {"reference": start.get("b", ""), "other": file.name, "sample": sample}
+        with suppress(NpucError):
+            names = [file.name, pair["reference"]]
+            answers.add("sensitivity", studio.sensitivity(names, Sample(sample)), **pair)
+        if not pair["reference"] or file.name == pair["reference"]:
+            continue
+        with suppress(NpucError):  # two networks that have nothing in common
+            rows = studio.compare(pair["reference"], file.name, Sample(sample))
+            answers.add("compare", rows, **pair)
+            pairs.append((pair, [row["name"] for row in rows["layers"]]))
+    return pairs
+
+
+def _tensors(studio: Studio, pair: dict[str, str], tensors: Sequence[str], answers: _Answers) -> None:
+    """Tensors of two forms: the first channel of each, then the others, while there is room."""
+    counts = {}
+    question = pair["reference"], pair["other"], Sample(pair["sample"])
+    for name in tensors:
+        tensor = studio.tensor(*question, name, 0)
+        counts[name] = tensor["channels"]
+        answers.add("tensor", tensor, **pair, name=name)
+    for name, count in counts.items():
+        for channel in range(1, count):
+            if not answers.add(
+                "tensor", studio.tensor(*question, name, channel), **pair, name=name, channel=str(channel)
+            ):
+                return
+
+
+def _changes(studio: Studio, files: Sequence[ProjectFile], start: dict[str, str], answers: _Answers) -> None:
+    """What the page shows where it changes things: ranges, schedules, and programs as points."""
+    names = {file.name for file in files}
+    for file in files:
+        stem = file.name.removesuffix(".cali")
+        if file.kind == "table" and (statistics := stem + STATISTICS_SUFFIX) in names:
+            ranges = studio.ranges(file.name, statistics)
+            answers.add("ranges", ranges, table=file.name, stats=statistics)
+            for row in ranges["rows"]:
+                answers.add(
+                    "range", studio.range(statistics, row["name"]), stats=statistics, name=row["name"]
+                )
+        if file.name.endswith(".schedule.yaml"):
+            with suppress(NpucError):
+                answers.add("schedule", studio.schedule(file.name), file=file.name)
+    sample = start.get("sample", "")
+    for file in files:
+        if file.kind == "model" and any(other.kind == "program" for other in files):
+            answers.add(
+                "frontier", studio.frontier(file.name, sample, names), reference=file.name, sample=sample
+            )
+
+
+def _images(
+    studio: Studio,
+    files: Sequence[ProjectFile],
+    shown: Sequence[ProjectFile],
+    start: dict[str, str],
+    decode: str,
+    answers: _Answers,
+) -> dict[str, str]:
+    """Each image through the models; what the page begins with, so that it asks the same."""
+    begins: dict[str, str] = {}
     for file in files:
         if file.kind == "image":
             labels = next((other.name for other in files if other.kind == "labels"), "")
             question = ImageQuestion(file.name, _shown_together(shown, start), decode=decode, labels=labels)
+            models = _compact(question.models)
             with suppress(NpucError):
-                key = _key(
-                    "picture", file=file.name, models=_compact(question.models), decode=decode, labels=labels
-                )
-                answers[key] = studio.image(question)
-                start |= {"models": _compact(question.models), "decode": decode, "labels": labels}
-    return exported_page({"answers": answers, "start": start})
+                answer = studio.image(question)
+                answers.add("picture", answer, file=file.name, models=models, decode=decode, labels=labels)
+                begins = {"models": models, "decode": decode, "labels": labels}
+    return begins
 
 
-def _listing(studio: Studio, name: str) -> dict[str, Any]:
-    """All instructions of a program as the page asks for them, if there are few."""
-    answers: dict[str, Any] = {}
+def _constants(studio: Studio, name: str, answers: _Answers) -> None:
+    """Histograms and maps of constants, in every form."""
+    for form in FORMS:
+        for node in studio.graph(name, form).nodes:
+            if node.tensors and (node.parameters or node.kind == "Constant"):
+                layer = node.tensors[0]
+                answers.add("node", studio.node(name, form, layer), file=name, form=form, layer=layer)
+
+
+def _listing(studio: Studio, name: str, answers: _Answers) -> None:
+    """All instructions of a program, in the windows that the page asks for."""
     for part, counts in enumerate(studio.stream_lengths(name)):
         for core, count in enumerate(counts):
             for first in range(0, count, WINDOW):
-                if len(answers) * WINDOW >= MOST_INSTRUCTIONS:
-                    return answers
-                key = _key("instructions", file=name, part=str(part), core=str(core), first=str(first))
-                answers[key] = studio.instructions(name, part, core, first)
-    return answers
+                window = studio.instructions(name, part, core, first)
+                place = {"part": str(part), "core": str(core), "first": str(first)}
+                if not answers.add("instructions", window, file=name, **place):
+                    return
 
 
 def layer_data(studio: Studio, names: Sequence[str]) -> dict[str, Any]:
@@ -115,20 +230,6 @@ def layer_data(studio: Studio, names: Sequence[str]) -> dict[str, Any]:
         return node_data(graph, f"SQNR in dB against {models[1]}", known)
     layers = studio.time(models[0])["layers"]
     return node_data(graph, "time in µs", {layer["name"]: layer["microseconds"] for layer in layers})
-
-
-def _comparison(studio: Studio, other: str, reference: str, sample: str) -> dict[str, Any]:
-    """What the page asks about two forms; nothing if they cannot be compared, such as two networks."""
-    pair = {"reference": reference, "other": other, "sample": sample}
-    try:
-        rows = studio.compare(reference, other, Sample(sample))
-    except NpucError:
-        return {}
-    answers = {_key("compare", **pair): rows}
-    for row in rows["layers"][:MOST_TENSORS]:
-        tensor = studio.tensor(reference, other, Sample(sample), row["name"], 0)
-        answers[_key("tensor", **pair, name=row["name"])] = tensor
-    return answers
 
 
 def _shown_together(shown: Sequence[ProjectFile], start: dict[str, str]) -> tuple[str, ...]:

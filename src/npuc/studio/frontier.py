@@ -1,4 +1,8 @@
-"""Accuracy over cycles: what each compiled program of a project costs, and how far its outputs are from a float network's."""
+"""Accuracy over cycles: what each compiled program of a project costs, and how good its outputs are.
+
+Where samples have labels, that is what `npuc eval` measures on them, beside the float network; always, it is how far the outputs
+are from the float network's.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,18 @@ from npuc.arrays import Array
 from npuc.calib.feeding import Feeder
 from npuc.calib.sources import DataOptions, open_data, random_data
 from npuc.compare.figures import sqnr
-from npuc.errors import UsageError
+from npuc.errors import EvaluationDataError, UsageError
+from npuc.evaluate.evaluation import evaluate
+from npuc.evaluate.report import Confidence
 from npuc.evaluate.subject import ModelFile, Subject, open_subject, settle_preprocessing
 from npuc.ir import Graph
+from npuc.metrics.measuring import parse_metric
 from npuc.studio.maps import plain
 
 SAMPLES = 8
-"""Of a file with more: enough to order programs by, in seconds."""
+"""For decibels, of a file with more: enough to order programs by, in seconds."""
+LABELLED = 500
+"""For metrics, which need more: 500 samples tell 1 % from 3 %."""
 
 
 def point(program: Path, reference: Path, sample: Path | None, cycles: int, target: str) -> dict[str, Any]:
@@ -35,7 +44,38 @@ def point(program: Path, reference: Path, sample: Path | None, cycles: int, targ
         "worst": worst,
         "least": plain(round(min(float(sqnr(rows).min()) for rows in squares.values()), 2)),
         "samples": len(squares[worst]),
+        "figures": _figures(program, reference, sample),
     }
+
+
+def _figures(program: Path, reference: Path, sample: Path | None) -> list[dict[str, Any]]:
+    """The metrics of labelled samples, for the program and the float network; nothing of samples without labels."""
+    if sample is None or sample.suffix.lower() != ".npz":
+        return []
+    try:
+        report = evaluate([reference, program], sample, max_count=LABELLED, confidence=Confidence(draws=0))
+    except (EvaluationDataError, UsageError):
+        return []
+    figures = []
+    for figure in report.figures:
+        if (
+            "reference" in parse_metric(figure.metric).kind.tasks
+        ):  # likeness to the float network, which decibels tell, too
+            continue
+        exact, ours = figure.models
+        interval = ours.interval
+        figures.append(
+            {
+                "name": figure.name,
+                "unit": figure.unit,
+                "value": plain(ours.value),
+                "float": plain(exact.value),
+                "interval": None if interval is None else [plain(end) for end in interval],
+                "lower_is_better": figure.lower_is_better,
+                "samples": report.samples,
+            }
+        )
+    return figures
 
 
 def _squares(exact: Subject, ours: Subject, sample: Path | None) -> dict[str, Array]:

@@ -62,7 +62,12 @@ def ends(arrays: list[Array]) -> tuple[float, float]:
 def histogram(array: Array, low: float, high: float) -> list[int]:
     """How many finite numbers lie in each of the equal bins from low to high."""
     flat = np.asarray(array, np.float64).reshape(-1)
-    counts, _ = np.histogram(flat[np.isfinite(flat)], bins=BINS, range=(low, high if high > low else low + 1))
+    if not np.isfinite(high - low):
+        flat, low, high = flat / 4, low / 4, high / 4
+    # Numbers that hardly differ leave no room for bins between them.
+    if high - low < 4 * BINS * np.spacing(max(abs(low), abs(high))):
+        high = low + max(1.0, abs(low))
+    counts, _ = np.histogram(flat[np.isfinite(flat)], bins=BINS, range=(low, high))
     return [int(count) for count in counts]
 
 

@@ -71,6 +71,7 @@ class Comparison:
                 raise UsageError(f"{opened.path.name} is a dump", fix="npuc diff compares with a dump")
         self.reference, self.other, self.inputs, self.threads = reference, other, inputs, threads
         self._running = threading.Lock()
+        self._last: tuple[str, dict[str, Any]] = ("", {})
         self.sides = tuple(_Side(opened.layers(threads), inputs) for opened in (reference, other))
 
     def rows(self) -> list[dict[str, Any]]:
@@ -104,6 +105,21 @@ class Comparison:
             row["isolated"] = plain(entry.isolated.sqnr)
         return row
 
+    def _whole(self, name: str, reference: Array | None, ours: Array) -> dict[str, Any]:
+        """What all channels of a tensor have in common; that of the last tensor is kept: its channels are looked at in turn."""
+        known, record = self._last
+        if known != name:
+            low, high = ends([array for array in (reference, ours) if array is not None])
+            record = {
+                "low": low,
+                "high": high,
+                "histograms": [None if a is None else histogram(a, low, high) for a in (reference, ours)],
+            }
+            if reference is not None:
+                record["channel_errors"] = _channel_errors(reference, ours)
+            self._last = name, record
+        return record
+
     def tensor(self, name: str, channel: int = 0) -> dict[str, Any]:
         """One tensor in both: its histograms, and one of its channels as a map with the difference."""
         with self._running:
@@ -112,21 +128,16 @@ class Comparison:
         if ours is None:
             raise FileMissingError(f"no tensor is called '{name[:100]}'")
         reference = values[0] if values[0] is not None and values[0].shape == ours.shape else None
-        low, high = ends([array for array in (reference, ours) if array is not None])
+        whole = self._whole(name, reference, ours)
         maps = [None if array is None else channel_map(array, channel) for array in (reference, ours)]
-        result: dict[str, Any] = {
+        return {
             "name": name,
             "shape": list(ours.shape),
             "channels": channel_count(ours),
             "channel": min(max(channel, 0), channel_count(ours) - 1),
-            "low": low,
-            "high": high,
-            "histograms": [None if a is None else histogram(a, low, high) for a in (reference, ours)],
+            **whole,
             "maps": [None if a is None else plain_map(a) for a in maps],
         }
-        if reference is not None:
-            result["channel_errors"] = _channel_errors(reference, ours)
-        return result
 
 
 def _channel_errors(reference: Array, ours: Array) -> list[float | str]:

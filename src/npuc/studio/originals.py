@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from npuc.errors import NpucError
-from npuc.frontend.onnx.reader import OnnxSource, read
+from npuc.frontend.onnx.reader import OnnxSource
 from npuc.ir.dtypes import dtype_of
 from npuc.studio.graphs import LONGEST_TEXT, GraphNode, StudioGraph, put_in_scopes
 from npuc.studio.maps import constant_record
@@ -24,9 +23,8 @@ _MOST_SHOWN = 64
 """Elements of a list among the attributes."""
 
 
-def graph_of_file(path: Path) -> StudioGraph:
+def graph_of_file(source: OnnxSource) -> StudioGraph:
     """The graph of an ONNX file."""
-    source = read(path)
     graph = source.model.graph
     drawn = StudioGraph("original")
     constants = {tensor.name: tensor for tensor in graph.initializer}
@@ -69,9 +67,8 @@ def graph_of_file(path: Path) -> StudioGraph:
     return drawn
 
 
-def operands_of_file(path: Path, layer: str) -> list[dict[str, Any]] | None:
+def operands_of_file(source: OnnxSource, layer: str) -> list[dict[str, Any]] | None:
     """What the node reads that makes a tensor; constants with a histogram and their first map. None if there is no such node."""
-    source = read(path)
     graph = source.model.graph
     node = next((node for node in graph.node if layer in node.output), None)
     if node is None:

@@ -7,6 +7,7 @@ the wheel with their licences, and never of the source.
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 from importlib.resources import files
@@ -44,8 +45,14 @@ def page_text() -> str:
     return _piece("studio.html").replace("<!--HEAD-->", head).replace("<!--SCRIPTS-->", scripts)
 
 
+def packed(answer: Any) -> str:
+    """An answer as a page carries it: JSON, compressed, as text. The page unpacks it when it is asked for."""
+    text = json.dumps(answer, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
 def exported_page(data: dict[str, Any]) -> str:
-    """The page with all its parts and with answers to what it would ask a server."""
+    """The page with all its parts and with packed answers to what it would ask a server."""
     # In a script element only "<" can end the text; JSON may spell it otherwise.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     scripts = [library_text(), script_text()]

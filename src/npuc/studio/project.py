@@ -227,3 +227,11 @@ class Project:
         if content not in _MODELS:
             return ""
         return {"npu": "program", "mlir": "network"}.get(content, "model")
+
+
+def sample_among(files: Sequence[ProjectFile], names: Sequence[str]) -> str:
+    """What models run on: the first tensors that are named, or else the first image."""
+    samples = [file for file in files if file.kind in ("tensors", "image") and file.name in names]
+    return (
+        min(samples, key=lambda file: (file.kind == "image", names.index(file.name))).name if samples else ""
+    )

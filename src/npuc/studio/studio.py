@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from npuc.errors import FileMissingError, NpucError, UsageError
+from npuc.frontend.onnx.reader import OnnxSource, read
 from npuc.frontend.sniff import describe_content
 from npuc.studio.graphs import StudioGraph
 from npuc.studio.originals import graph_of_file, operands_of_file
@@ -84,7 +85,7 @@ class Studio:
     def node(self, name: str, form: str, layer: str) -> dict[str, Any]:
         """What a layer reads: tensors by name and type, constants with a histogram and their first map."""
         if form == "original" and self._has_original(name):
-            operands = operands_of_file(self.project.model(name), layer)
+            operands = operands_of_file(self._source_file(name), layer)
         else:
             from npuc.studio.networks import operands_of_network
 
@@ -239,13 +240,13 @@ class Studio:
 
         return schedule_rows(ScheduleFile.load(self.project.configuration(name)))
 
-    def frontier(self, reference: str, sample: str) -> dict[str, Any]:
-        """Every program of the project with its cycles and its distance from a float network; others are named, and why."""
+    def frontier(self, reference: str, sample: str, only: Collection[str] | None = None) -> dict[str, Any]:
+        """Programs of the project: cycles, metrics, and distance from a float network; others are named, and why."""
         points, left_out = [], []
         files = self.project.files()
         names = {file.name for file in files}
         for file in files:
-            if file.kind != "program":
+            if file.kind != "program" or (only is not None and file.name not in only):
                 continue
             try:
                 figures = self._point(file.name, reference, sample)
@@ -315,11 +316,15 @@ class Studio:
         path = self.project.model(name)
         return not path.is_dir() and describe_content(path).kind == "onnx"
 
+    def _source_file(self, name: str) -> OnnxSource:
+        path = self.project.model(name)
+        return self._once("source", [name], lambda: read(path))
+
     def _graph(self, name: str, form: str) -> StudioGraph:
         if form not in FORMS:
             raise UsageError(f"there is no form '{form[:20]}'", fix=f"There are: {', '.join(FORMS)}")
         if form == "original" and self._has_original(name):
-            return graph_of_file(self.project.model(name))
+            return graph_of_file(self._source_file(name))
         from npuc.studio.networks import graph_of_network, graph_of_program
 
         opened = self._opened(name, form)

@@ -10,11 +10,11 @@ function configurationText() {
   return lines.length > 2 ? lines.join("\n") + "\n" : "";
 }
 async function actView(place) {
-  if (embedded) { place.append(element("p", {class: "empty"}, "This is an exported page. npuc studio changes and recomputes.")); return; }
-  if (!(state.part in PARTS)) state.part = "layers";
-  const nav = element("div", {class: "parts", role: "group", "aria-label": "What to change"}, ...Object.entries(PARTS).map(([key, [words]]) => element("button", {type: "button", id: "part-" + key, "aria-pressed": state.part === key ? "true" : "false", onclick: () => change({part: key, tab: "act"})}, words)));
+  const parts = Object.fromEntries(Object.entries(PARTS).filter(([key]) => !embedded || key !== "layers"));
+  if (!(state.part in parts)) state.part = Object.keys(parts)[0];
+  const nav = element("div", {class: "parts", role: "group", "aria-label": "What to change"}, ...Object.entries(parts).map(([key, [words]]) => element("button", {type: "button", id: "part-" + key, "aria-pressed": state.part === key ? "true" : "false", onclick: () => change({part: key, tab: "act"})}, words)));
   const inside = element("div"), jobs = element("div", {id: "jobs"});
-  place.append(nav, inside, element("h2", {}, "Jobs"), jobs);
+  place.append(nav, ...(embedded ? [element("p", {class: "soft"}, "An exported page shows what there was; npuc studio changes it and computes again.")] : []), inside, ...(embedded ? [] : [element("h2", {}, "Jobs"), jobs]));
   const show = () => showJobs(jobs);
   place.refreshed = () => { show(); if (inside.refreshed) inside.refreshed(); };
   show();

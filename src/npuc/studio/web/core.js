@@ -13,11 +13,16 @@ class Refusal extends Error {
     this.code = told.code;
   }
 }
+// Answers in a file are compressed, each by itself: what nobody looks at is never unpacked.
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
+  return JSON.parse(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
+}
 async function ask(path, parameters, body, method) {
   if (embedded) {
-    const answer = embedded.answers[keyOf(path, parameters)];
-    if (answer === undefined) throw new Refusal({error: "The exported file does not have this", fix: "Open the project with npuc studio"});
-    return answer;
+    const packed = embedded.answers[keyOf(path, parameters)];
+    if (packed === undefined) throw new Refusal({error: "This exported page does not have that", fix: "Open the project with npuc studio"});
+    return unpacked(packed);
   }
   const query = new URLSearchParams(Object.entries(parameters || {}).filter(([, value]) => value !== "" && value !== undefined)).toString();
   const options = body === undefined ? {method: method || "GET"} : {method: method || "POST", body: body instanceof Blob ? body : JSON.stringify(body)};

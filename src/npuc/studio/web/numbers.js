@@ -23,11 +23,12 @@ async function numbersView(place) {
     if (!body.isConnected) return;
     const first = layers.find(layer => worst(layer.sqnr) < GOOD_DECIBELS);
     const alone = layers.filter(layer => layer.isolated !== undefined).sort((a, b) => worst(a.isolated) - worst(b.isolated))[0];
+    const least = [...layers].sort((a, b) => worst(a.sqnr) - worst(b.sqnr))[0];
     const tensor = element("div", {class: "card", id: "tensor", "aria-live": "polite"}, element("p", {class: "soft"}, "Choose a layer."));
     const open = layer => { change({layer: layer.name}); attempt(() => showTensor(tensor, layer.name, 0)); mark(layer.name); };
     const verdict = element("p", {id: "verdict"});
     if (first) verdict.append("The first layer below " + GOOD_DECIBELS + " dB is ", element("button", {type: "button", class: "link", onclick: () => open(first)}, first.name), " (" + decibel(first.sqnr) + " dB). ");
-    else verdict.append("No layer is below " + GOOD_DECIBELS + " dB. ");
+    else verdict.append("No layer is below " + GOOD_DECIBELS + " dB" + (least ? "; the least is " : ". "), ...(least ? [element("button", {type: "button", class: "link", onclick: () => open(least)}, least.name), " (" + decibel(least.sqnr) + " dB). "] : []));
     if (alone) verdict.append("By itself, the worst is ", element("button", {type: "button", class: "link", onclick: () => open(alone)}, alone.name), " (" + decibel(alone.isolated) + " dB on exact inputs).");
     const columns = [
       ["layer", row => cut(row.name, 46), row => row.name, "text name"], ["op", row => opOf(row), opOf, "text"], ["type", row => row.type, row => row.type, "text"],
@@ -38,7 +39,7 @@ async function numbersView(place) {
     const {table, lines} = sortedTable(layers, columns, open, "Errors of layers");
     const mark = name => layers.forEach((layer, i) => lines[i].classList.toggle("chosen", layer.name === name));
     body.replaceChildren(verdict, decibelPlot(layers, open), element("div", {class: "card flush scroll"}, table), tensor);
-    const kept = layers.find(layer => layer.name === state.layer) || first || alone;
+    const kept = layers.find(layer => layer.name === state.layer) || first || alone || least;
     if (kept) { attempt(() => showTensor(tensor, kept.name, 0)); mark(kept.name); }
   });
   await render();
@@ -94,7 +95,7 @@ async function showTensor(place, name, channel) {
   const head = element("div", {class: "split"}, element("h2", {}, name), element("div", {class: "tools"}, answer.shape.join(" × ")));
   if (answer.channels > 1) {
     const slider = element("input", {type: "range", min: 0, max: answer.channels - 1, value: answer.channel, "aria-label": "Channel", onchange: () => attempt(() => showTensor(place, name, Number(slider.value)))});
-    if (!embedded) head.lastChild.append(" channel ", slider, String(answer.channel));
+    head.lastChild.append(" channel ", slider, String(answer.channel));
   }
   const errors = answer.channel_errors && answer.channel_errors.length > 1 ? channelBars(answer, value => attempt(() => showTensor(place, name, value))) : null;
   place.replaceChildren(head, element("div", {class: "maps"}, ...parts), element("div", {class: "maps"}, figure("values, logarithmic", histogram(answer.histograms, answer.low, answer.high)), ...(errors ? [figure("SQNR of channels", errors)] : [])));
@@ -110,7 +111,7 @@ function channelBars(answer, pick) {
     pen.fillRect(i * step, height - tall, Math.max(1, step - 0.5), tall);
   });
   const at = event => Math.min(values.length - 1, Math.floor(event.offsetX / step));
-  canvas.onclick = event => { if (!embedded) pick(at(event)); };
+  canvas.onclick = event => pick(at(event));
   canvas.onpointermove = event => tip(event, ["channel " + at(event), decibel(answer.channel_errors[at(event)]) + " dB"]);
   canvas.onpointerleave = event => tip(event, null);
   return canvas;

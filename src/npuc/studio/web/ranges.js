@@ -8,9 +8,9 @@ async function rangesView(place) {
   if (!tables.some(file => file.name === ranged.table)) { ranged.table = tables.length ? tables[0].name : ""; ranged.edits.clear(); }
   const choice = element("select", {id: "range-table", onchange: () => { ranged.table = choice.value; ranged.edits.clear(); render(); }}, ...tables.map(file => element("option", {value: file.name}, file.name)));
   choice.value = ranged.table;
-  place.append(element("div", {class: "split"}, element("h2", {}, "Calibration ranges"), tables.length ? element("div", {class: "tools"}, element("label", {}, "Table ", choice)) : ""), calibrateForm(), rows);
+  place.append(element("div", {class: "split"}, element("h2", {}, "Calibration ranges"), tables.length ? element("div", {class: "tools"}, element("label", {}, "Table ", choice)) : ""), embedded ? "" : calibrateForm(), rows);
   place.refreshed = () => { if (calibrations().length !== tables.length) render(); };
-  if (!ranged.table) { rows.append(element("p", {class: "empty"}, "Ranges come from data: calibrate a network above, and its tensors appear here with the values that they had.")); return; }
+  if (!ranged.table) { rows.append(element("p", {class: "empty"}, embedded ? "This page was exported without a calibration table (.cali) and its statistics (.stats.npz)." : "Ranges come from data: calibrate a network above, and its tensors appear here with the values that they had.")); return; }
   const {rows: tensors} = await ask("ranges", {table: ranged.table, stats: statisticsOf(ranged.table)});
   if (rows.isConnected) showRanges(rows, tensors);
 }

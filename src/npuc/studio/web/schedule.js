@@ -4,7 +4,7 @@ const scheduleOf = program => program.replace(/\.npu$/, "") + ".schedule.yaml";
 
 async function scheduleView(place) {
   const programs = state.project.files.filter(file => file.kind === "program" && state.project.files.some(other => other.name === scheduleOf(file.name)));
-  if (!programs.length) { place.append(element("p", {class: "empty"}, "No program of this project has its schedule beside it. Compile one under ‘Layers’: that writes NAME.npu and NAME.schedule.yaml.")); return; }
+  if (!programs.length) { place.append(element("p", {class: "empty"}, embedded ? "This page was exported without a schedule (NAME.schedule.yaml beside NAME.npu)." : "No program of this project has its schedule beside it. Compile one under ‘Layers’: that writes NAME.npu and NAME.schedule.yaml.")); return; }
   const shown = programs.some(file => file.name === state.a) ? state.a : programs.at(-1).name;
   const choice = element("select", {id: "schedule-program", onchange: () => change({a: choice.value, tab: "act"})}, ...programs.map(file => element("option", {value: file.name}, file.name)));
   choice.value = shown;
