@@ -61,12 +61,28 @@ def fixed(path: Path) -> Any:
     return settings
 
 
+def open_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The inputs whose axes have no size, and the sizes that they get: 1 for a batch."""
+    shapes = {}
+    for value in onnx.load(path, load_external_data=False).graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if not all(dim.HasField("dim_value") for dim in dims):
+            shapes[value.name] = tuple(
+                dim.dim_value or (SIZE if axis else 1) for axis, dim in enumerate(dims)
+            )
+    return shapes
+
+
 def readable(path: Path, folder: Path) -> Path:
-    """The model, written again by npuc if its operator set is too old for ONNX Runtime."""
+    """The model, written again by npuc if ONNX Runtime cannot open it.
+
+    Its operator set is too old, or axes are open: of PP-OCR's network ONNX Runtime 1.31 makes a Reshape that it then refuses, on
+    some processors.
+    """
     try:
         ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception:
-        export_onnx(import_model(path), folder / path.name)
+        export_onnx(import_model(path, ImportOptions(input_shapes=open_shapes(path))), folder / path.name)
         return folder / path.name
     return path
 
