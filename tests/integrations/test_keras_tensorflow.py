@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 
 import npuc
+from npuc import native
 from npuc.calib.sources import open_data
 from npuc.errors import InputDataError, MissingExtraError, UsageError
 from npuc.flow import compile_network, network_to_quantize, quantize_on_data
@@ -40,6 +41,9 @@ def test_live_models(backend: str) -> None:
             **os.environ,
             "KERAS_BACKEND": backend,
             "PYTHONPATH": str(ROOT / "src"),
+            "NPUC_LIBRARY": str(
+                native.find()
+            ),  # an editable installation has it in the environment, not beside the sources
             "TF_CPP_MIN_LOG_LEVEL": "3",
         },
     )
