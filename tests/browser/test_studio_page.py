@@ -84,7 +84,16 @@ def test_why_is_it_on_the_cpu(browser: Any, client: Any, project_folder: Path) -
         "return [...document.querySelectorAll('tbody tr')].map(row => [...row.children].map(cell => cell.textContent))"
     )
     assert rows[0][2] == "cpu" and "Det" in " ".join(rows[0]) and len(rows[0][3]) > 10
+    assert "plugin" in rows[0][4]
     browser.screenshot("studio-placement.png")
+    silent(browser)
+
+
+def test_of_a_program_the_network_beside_it_has_the_reasons(browser: Any, client: Any) -> None:
+    enter(browser, client, "a=digits.npu&b=digits.onnx&tab=placement")
+    browser.wait("document.getElementById('verdict')")
+    assert "digits.onnx" in browser.texts("h2")[0]
+    assert browser.texts("table[aria-label='Placement of layers'] td")
     silent(browser)
 
 
@@ -104,10 +113,10 @@ def test_make_it_16_bits_there_and_compare(browser: Any, client: Any, project_fo
         node["name"]: node for node in Studio(Project(project_folder)).graph("studio.mlir").as_json()["nodes"]
     }
     assert nodes["stem/relu"]["bits"] == 16
-    browser.choose("#file-b", "digits.onnx")
-    browser.wait("document.getElementById('view').dataset.ready === 'graph'")
-    tab(browser, "numbers")
+    tab(browser, "act")
+    browser.click(".job.done .compare")
     browser.wait("document.getElementById('verdict')")
+    assert browser.script("return document.getElementById('file-b').value") == "digits.onnx"
     assert "i16" in browser.texts("tbody td")
     silent(browser)
 
@@ -169,6 +178,29 @@ def test_the_keyboard_is_enough(browser: Any, client: Any) -> None:
     chosen = browser.texts("#details h2")
     ActionChains(browser.driver).send_keys(Keys.ARROW_UP).perform()
     browser.wait(f"document.querySelector('#details h2').textContent !== {json.dumps(chosen[0])}")
+    silent(browser)
+
+
+@pytest.mark.parametrize("view", ["graph", "numbers", "picture", "time", "placement", "act"])
+def test_every_control_is_reached_by_tab(browser: Any, client: Any, view: str) -> None:
+    """From the top of the page, with the Tab key alone, every button, list, field, row and drawing gets the focus."""
+    from selenium.webdriver import ActionChains, Keys
+
+    enter(browser, client, f"a=digits.npu&b=digits.onnx&tab={view}&sample=digits_samples.npz")
+    browser.wait(f"document.getElementById('view').dataset.ready === '{view}'")
+    wanted = browser.script(
+        "const all = document.querySelectorAll('a[href], button, select, input, canvas[tabindex], tr[tabindex]');"
+        "window.__wanted = new Set([...all]"
+        ".filter(e => e.tabIndex >= 0 && !e.disabled && e.checkVisibility()));"
+        "document.activeElement.blur(); window.scrollTo(0, 0); return window.__wanted.size"
+    )
+    assert wanted > 5
+    for _ in range(wanted + 12):
+        ActionChains(browser.driver).send_keys(Keys.TAB).perform()
+        if not browser.script("window.__wanted.delete(document.activeElement); return window.__wanted.size"):
+            break
+    left = browser.script("return [...window.__wanted].map(e => e.outerHTML.slice(0, 120))")
+    assert left == []
     silent(browser)
 
 

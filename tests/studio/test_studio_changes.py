@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from npuc.calib.calibration import table_from
@@ -203,6 +204,14 @@ def test_points_are_measured_against_the_float_network(project_folder: Path):
     metric = next(figure for figure in first["figures"] if figure["name"] == "top1")
     assert metric["value"] == evaluated.value("top1", model=1) and metric["float"] == evaluated.value("top1")
     assert metric["samples"] == 200 and metric["interval"][0] < metric["value"] < metric["interval"][1]
+    model = onnx.load(project_folder / "digits.onnx")
+    weight = next(tensor for tensor in model.graph.initializer if tensor.name == "block2/conv/weight")
+    weight.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(weight), weight.name))
+    onnx.save(model, project_folder / "broken.onnx")
+    broken = Studio(Project(project_folder)).frontier("broken.onnx", "digits_samples.npz")["points"][0][
+        "figures"
+    ][0]
+    assert broken["value"] == metric["value"] > broken["float"]
     np.savez(project_folder / "plain.npz", image=np.load(project_folder / "digits_samples.npz")["image"])
     unlabelled = Studio(Project(project_folder)).frontier("digits.onnx", "plain.npz")
     assert [point["figures"] for point in unlabelled["points"]] == [[], []]

@@ -72,6 +72,7 @@ class Job:
             "number": self.number,
             "title": self.title,
             "command": shlex.join(["npuc", *self.arguments]),
+            "model": self.arguments[1].removeprefix("./") if len(self.arguments) > 1 else "",
             "writes": [name.removeprefix("./") for name in self.writes],
             "figures": self.figures,
             "state": self.state,

@@ -31,7 +31,13 @@ async function layersPart(place) {
   const data = element("select", {id: "act-data"}, element("option", {value: ""}, "random numbers (accuracy means nothing)"));
   for (const file of state.project.files) if (["tensors", "image", "table"].includes(file.kind)) data.append(element("option", {value: file.name}, file.name));
   if ([...data.options].some(option => option.value === state.sample)) data.value = state.sample;
-  const layer = element("input", {id: "act-layer", value: state.layer, placeholder: "a layer, or a pattern such as head.*", "aria-label": "Layer"});
+  const layer = element("input", {id: "act-layer", value: state.layer, placeholder: "a layer, or a pattern such as head.*", "aria-label": "Layer", list: "act-layers", onfocus: () => { if (listedFor !== source.value) { listedFor = source.value; attempt(fillLayers); } }});
+  const layers = element("datalist", {id: "act-layers"});
+  let listedFor = "";
+  const fillLayers = async () => {
+    const {nodes} = await ask("graph", {file: source.value, form: "canonical"});
+    layers.replaceChildren(...nodes.filter(node => node.device !== "input" && node.device !== "output").slice(0, 3000).map(node => element("option", {value: node.name})));
+  };
   const scheme = element("select", {id: "act-scheme", "aria-label": "Scheme"}, ...["", "int8", "int16", "float"].map(word => element("option", {value: word}, word || "as it is")));
   const device = element("select", {id: "act-device", "aria-label": "Device"}, ...["", "npu", "cpu"].map(word => element("option", {value: word}, word || "as it is")));
   const listed = element("ul", {id: "act-changes"});
@@ -69,7 +75,7 @@ async function layersPart(place) {
   });
   place.append(
     element("h2", {}, "Change a layer"),
-    element("div", {class: "card form"}, element("label", {}, "Layer ", layer), element("label", {}, "Scheme ", scheme), element("label", {}, "Device ", device), element("button", {type: "button", id: "act-add", onclick: add}, "Add"), listed),
+    element("div", {class: "card form"}, element("label", {}, "Layer ", layer), layers, element("label", {}, "Scheme ", scheme), element("label", {}, "Device ", device), element("button", {type: "button", id: "act-add", onclick: add}, "Add"), listed),
     element("h2", {}, "Compute again"),
     element("div", {class: "card form"}, element("label", {}, "From ", source), element("label", {}, "Target ", target), element("label", {}, "Ranges from ", data), element("label", {}, "Search ", level), element("label", {}, "Result ", name),
       element("button", {type: "button", id: "act-quantize", onclick: () => start("quantize")}, "Quantize"), element("button", {type: "button", id: "act-compile", onclick: () => start("compile")}, "Compile"),
@@ -79,11 +85,12 @@ async function layersPart(place) {
 
 function showJobs(place) {
   const none = element("p", {class: "soft"}, "None yet.");
-  const figures = job => Object.entries(job.figures || {}).map(([name, value]) => typeof value === "number" ? count(value, value < 100 ? 2 : 0) + " " + name : name + " " + value).join(", ");
+  const figures = job => Object.entries(job.figures || {}).map(([name, value]) => typeof value === "number" ? (value < 1 ? String(+value.toPrecision(2)) : count(value, value < 100 ? 2 : 0)) + " " + name : name + " " + value).join(", ");
   const open = job => job.writes[0].endsWith(".cali") ? change({part: "ranges", tab: "act"}) : change({a: job.writes[0], tab: job.writes[0].endsWith(".npu") ? "time" : "graph"});
   place.replaceChildren(...(state.project.jobs.length ? [] : [none]), ...state.project.jobs.map(job => element("div", {class: "card job " + job.state},
     element("div", {class: "split"}, element("strong", {}, job.title), element("span", {class: "figures"}, figures(job)), element("span", {class: "soft"}, job.state + (job.state === "waiting" ? "" : ", " + job.seconds + " s")),
       job.state === "running" || job.state === "waiting" ? element("button", {type: "button", "aria-label": "Cancel " + job.title, onclick: () => attempt(async () => { await ask("jobs/" + job.number, {}, undefined, "DELETE"); await refresh(); })}, "Cancel")
-        : job.state === "done" ? element("button", {type: "button", "aria-label": "Open what " + job.title + " wrote", onclick: () => open(job)}, "Open") : ""),
+        : job.state === "done" ? element("button", {type: "button", "aria-label": "Open what " + job.title + " wrote", onclick: () => open(job)}, "Open") : "",
+      job.state === "done" && !job.writes[0].endsWith(".cali") ? element("button", {type: "button", class: "compare", "aria-label": "Compare what " + job.title + " wrote with " + job.model, onclick: () => change({a: job.writes[0], b: job.model, tab: "numbers"})}, "Compare with " + cut(job.model, 24)) : ""),
     element("code", {}, job.command), ...(job.lines.length && job.state !== "done" ? [element("pre", {tabindex: "0"}, job.lines.slice(-6).join("\n"))] : []))));
 }
