@@ -11,17 +11,17 @@ from accuracy_networks import Network
 from peers import MODELS
 
 from npuc.calib.sources import open_data
-from npuc.flow import ImportOptions, import_model, quantize_on_data, save_graph
+from npuc.flow import ImportOptions, network_to_quantize, quantize_on_data, save_graph
 from npuc.ir import Graph
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.ladder.run import PipelineOptions
 
 
 def network_of(network: Network) -> Graph:
-    """The float network in canonical form."""
+    """The float network as the command quantizes it: in canonical form, with attention spelled out as products and a softmax."""
     name = onnx.load(network.float_file, load_external_data=False).graph.input[0].name
     options = ImportOptions(input_shapes={name: network.shape})
-    return import_model(MODELS / f"{network.file}.onnx", options)
+    return network_to_quantize(MODELS / f"{network.file}.onnx", options)
 
 
 def quantize_default(

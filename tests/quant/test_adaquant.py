@@ -240,6 +240,34 @@ def test_samples_that_are_not_along_the_first_axis_teach_nothing(name: str, mixe
     assert not results[0].kept and "those beside it" in results[0].reason, results[0]
 
 
+def head(*, single: bool) -> Graph:
+    """A network that may have the shape of a single sample written into it, as heads of detectors do."""
+    rng = np.random.default_rng(6)
+    x = lang.input("x", (1, 4, 8, 8))
+    y = lang.conv(x, rng.standard_normal((8, 4, 3, 3)).astype(np.float32) / 6, pads=1, relu=True, name="a")
+    y = lang.conv(y, rng.standard_normal((6, 8, 1, 1)).astype(np.float32), name="b")
+    return lang.build({"y": lang.reshape(y, shape=(1, 6, 64)) if single else y})
+
+
+def test_a_network_of_one_sample_learns_from_one_after_the_other() -> None:
+    rng = np.random.default_rng(7)
+    samples = [{"x": rng.standard_normal((1, 4, 8, 8)).astype(np.float32)} for _ in range(24)]
+    alone, together = (
+        QuantizationContext(head(single=single), samples, lambda op: SCHEMES["int4-weights"])
+        for single in (True, False)
+    )
+    options = AdaQuantOptions(iterations=20)
+    one, other = (learned(context.start(), context, options) for context in (alone, together))
+    # Samples draw their masks one after the other, so that the learned integers differ, but not what they are worth.
+    assert one.sqnr == pytest.approx(other.sqnr, abs=0.5)
+    context, start = alone, alone.start()
+    assert integers(one) != integers(start)
+    context.patient = False
+    results: list[StepResult] = []
+    run_steps(context, ["adaquant"], start=start, report=results.append)
+    assert not results[0].kept and "one sample at a time" in results[0].reason
+
+
 def test_a_scale_that_several_blocks_share_is_left_alone() -> None:
     from npuc.quant.adaquant.learn import free_scales, power_scales
     from npuc.quant.adaquant.lowering import type_origins

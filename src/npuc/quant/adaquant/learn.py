@@ -43,11 +43,13 @@ def learn(
     seed: int = 0,
     report: Report = lambda done, total: None,
     powers: Collection[str] = (),
+    *,
+    one_by_one: bool = True,
 ) -> Learned:
     """Learn the parameters of all blocks.
 
     `types` are the types of the integer network's tensors, by name; `free` the scales that may change (`free_scales`), and
-    `powers` the names of those that are powers of two.
+    `powers` the names of those that are powers of two. `one_by_one` allows networks whose shapes are those of one sample.
     """
     by_op = {layer.float_op: layer for layer in layers}
     first = {values[0]: name for name, values in free.items()}
@@ -68,7 +70,9 @@ def learn(
         return _BlockLearner(student, block, deltas, scales, options) if deltas or scales else None
 
     pace = Pace(options.iterations, options.batch, options.dropped, seed)
-    reconstruct(source, by_op, types, samples, pace, make, device, threads, report, round_on_read=True)
+    reconstruct(
+        source, by_op, types, samples, pace, make, device, threads, report, round_on_read=True, one_by_one=one_by_one
+    )  # fmt: skip
     return learned
 
 

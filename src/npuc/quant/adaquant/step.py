@@ -72,6 +72,7 @@ class AdaQuant:
             context.threads,
             context.seed,
             powers=powers,
+            one_by_one=context.patient,
         )
         table = _rescaled(best.table, {scale.name: scale.factor for scale in result.scales})
         learned = {delta.layer.float_op: delta.learned() for delta in result.layers}

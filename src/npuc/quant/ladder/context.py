@@ -105,6 +105,8 @@ class QuantizationContext:
     """The options of the step of this name."""
     output_method: str | None = None
     """The range method of the network's outputs."""
+    patient: bool = True
+    """Whether steps may take many minutes, because they were asked for; the default is not."""
     fit: list[Sample] = field(init=False)
     validation_samples: list[Sample] = field(init=False)
     validator: OutputValidator = field(init=False)

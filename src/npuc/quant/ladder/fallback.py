@@ -66,7 +66,7 @@ def fallback(
     With a cost model, layers may get 16 bits if the network is of little use otherwise.
     """
     context = QuantizationContext(
-        graph, samples, scheme_of, methods, threads, target=target, cost_model=cost_model
+        graph, samples, scheme_of, methods, threads, target=target, cost_model=cost_model, patient=False
     )
     start = Candidate(graph, tuned.graph, tuned.table, tuned.scheme_of, context.validated_sqnr(tuned.graph))
     results: list[StepResult] = []

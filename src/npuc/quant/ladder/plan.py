@@ -124,9 +124,14 @@ def expected_loss(sqnr: float) -> ExpectedLoss:
 def enough_for(points: float) -> float:
     """The fewest decibels at which no more than so many points are expected to be lost; infinite if no pair is so good."""
     decibels, _, curve = _curve()
-    grid = np.arange(decibels[0], decibels[-1] + 0.1, 0.1)
-    good = grid[np.interp(grid, decibels, curve) <= points]
-    return float(good[0]) if len(good) else inf
+    good = np.flatnonzero(curve <= points)
+    if not len(good):
+        return inf
+    first = int(good[0])
+    if first == 0:
+        return float(decibels[0])
+    part = (curve[first - 1] - points) / (curve[first - 1] - curve[first])
+    return float(decibels[first - 1] + part * (decibels[first] - decibels[first - 1]))
 
 
 def make_plan(

@@ -59,12 +59,14 @@ def reconstruct(
     report: Report = lambda done, total: None,
     *,
     round_on_read: bool = False,
+    one_by_one: bool = True,
 ) -> None:
     """Let every block learn the parameters that `make` returns; None means that the block learns nothing.
 
     `weighted` are the ops with weights to learn, `types` the types of the integer network's tensors, by name. The outputs of
     a block are rounded by the block itself, or with `round_on_read` by the blocks that read them, so that the effect of a
-    learned scale is measured there.
+    learned scale is measured there. A network that takes one sample at a time, because its shapes say so, learns from one after
+    the other, which is slow; without `one_by_one` it is refused.
     """
     torch.set_num_threads(threads)
     generator = torch.Generator(device).manual_seed(pace.seed)
@@ -77,7 +79,9 @@ def reconstruct(
         )
         for port in source.inputs
     }
-    _require_rows(module, inputs)
+    together = _may_run_together(module, inputs)
+    if not together:
+        _require_single_rows(blocks, inputs, one_by_one=one_by_one)
     student = Student(module, types)
     if round_on_read:
         student.rounded_on_read = frozenset(value for block in blocks for value in block.passed_on)
@@ -88,11 +92,12 @@ def reconstruct(
     count = next(iter(inputs.values())).shape[0]
     checked = any(learner is not None and learner.checked for learner in learners)
     held = count // _CHECKED if checked else 0
-    check = OutputCheck(student, blocks, learners, inputs, count - held if held else 0, pace.batch)
+    at_once = pace.batch if together else 1
+    check = OutputCheck(student, blocks, learners, inputs, count - held if held else 0, at_once)
     error: float | None = None
     with activity("learning, block by block", len(blocks)) as step:
         for index, (block, learner) in enumerate(zip(blocks, learners, strict=True)):
-            rows = _rows(block, pace.batch, device)
+            rows = _rows(block, at_once, device)
             with torch.no_grad():
                 extend(real, student.run_all(block, real, rows))
             if learner is not None:
@@ -112,8 +117,8 @@ def reconstruct(
             step()
 
 
-def _require_rows(module: TopModule, inputs: Cache) -> None:
-    """Refuse a network in which the result of a sample depends on others along the first axis, because batches are mixed."""
+def _may_run_together(module: TopModule, inputs: Cache) -> bool:
+    """Whether several samples along the first axis give the same results as one alone."""
     outputs = [port.value for port in module.graph.outputs if port.value not in module.refs]
     try:
         with torch.no_grad():
@@ -121,12 +126,26 @@ def _require_rows(module: TopModule, inputs: Cache) -> None:
                 module.run(module.steps, {value: t[:rows] for value, t in inputs.items()}, outputs)
                 for rows in (1, 2)
             )
-        apart = len({t.shape[0] for t in inputs.values()}) == 1 and all(
+        return len({t.shape[0] for t in inputs.values()}) == 1 and all(
             single[value].shape[0] == 1 and _alike(single[value][0], pair[value][0]) for value in outputs
         )
     except (RuntimeError, IndexError):
-        apart = False
-    if not apart:
+        return False
+
+
+def _require_single_rows(blocks: Sequence[LayerBlock], inputs: Cache, *, one_by_one: bool) -> None:
+    """Refuse a network whose samples cannot be told apart along the first axis, even if they run one after the other."""
+    passed = {value for block in blocks for value in (*block.inputs, *block.outputs)}
+    computed = [value for value in (*inputs, *passed) if not isinstance(value.owner, top.WeightOp)]
+    alone = len({t.shape[0] for t in inputs.values()}) == 1 and all(
+        shape_of(value)[:1] == (1,) for value in computed
+    )
+    if alone and not one_by_one:
+        raise EngineError(
+            "the network's shapes allow one sample at a time only, which takes long",
+            fix="Name the step with --ladder to run it all the same",
+        )
+    if not alone:
         raise EngineError(
             "what the network makes of a sample depends on those beside it along the first axis of its inputs, and "
             "several at once are learned from",
