@@ -242,6 +242,45 @@ def test_a_killed_run_ends_with_the_same_network(tmp_path: Path) -> None:
         _prune("iterative", work_dir=tmp_path / "run", budget="macs=0.5")
 
 
+@pytest.mark.parametrize("method", ["one-step", "once-for-all"])
+def test_training_that_was_killed_goes_on_in_every_method(method: Any, tmp_path: Path) -> None:
+    training = TrainingOptions(epochs=3, batch=16, rate=0.01)
+    whole = _prune(method, training=training)
+    done: list[str] = []
+
+    def kill(line: str) -> None:
+        done.append(line)
+        if line.startswith("epoch 2/3"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _prune(method, training=training, work_dir=tmp_path / "run", report=kill)
+    lines: list[str] = []
+    again = _prune(method, training=training, work_dir=tmp_path / "run", report=lines.append)
+    epochs = [line for line in lines if line.startswith("epoch")]
+    assert len(epochs) == 1
+    assert epochs[0].startswith("epoch 3/3")
+    assert again.as_json() == whole.as_json()
+    for ref in whole.graph.used_weights():
+        np.testing.assert_array_equal(again.graph.weights.array(ref), whole.graph.weights.array(ref))
+
+
+def test_one_step_finds_the_channels_that_nobody_needs() -> None:
+    # Half of the channels of the first layer are zero: without them, and without training, the network says what it said.
+    first = _array(1, 8, 3, 3, 3)
+    first[[1, 3, 4, 6]] = 0
+    graph = _network(first)
+    train, held = _data(graph).split(32)
+    options = PruningOptions(samples=32, candidates=20)
+    training = TrainingOptions(epochs=0)
+    result = prune(
+        graph, train, held, budget="macs=0.6", method="one-step", options=options, training=training
+    )
+    shares = {name: width / result.sizes[name] for name, width in result.widths.items()}
+    assert min(shares, key=lambda name: shares[name]) == "first"
+    assert result.score == max(entry["score"] for entry in result.history) == 1
+
+
 def test_functions_of_the_user_measure_and_calibrate() -> None:
     """The measure prefers a wide first layer: so does the candidate that wins."""
     calibrated: list[Graph] = []

@@ -337,8 +337,42 @@ def test_what_cannot_be_trained_is_refused() -> None:
 
     with pytest.raises(TrainingError, match=r"'second.weight' and 'third.weight' are the same parameter"):
         npuc.train.prepare(Tied(), data)
+
+    class Masked(Residual):
+        def forward(self, x: Any) -> Any:
+            y = self.first(x)
+            y[y < 0] = 0
+            return y
+
+    with pytest.raises(TrainingError, match=r"index_put.* there is no gradient for it.*torch\.where"):
+        npuc.train.prepare(Masked(), data)
     with pytest.raises(UsageError, match="a dict cannot be trained"):
         npuc.train.prepare({}, data)
+
+
+def test_operations_in_place_are_the_ones_out_of_place() -> None:
+    class InPlace(Residual):
+        def forward(self, x: Any) -> Any:
+            y = self.first(x).relu_()
+            y += 1
+            y[:, 0] = 0.5
+            return y
+
+    class Plain(Residual):
+        def forward(self, x: Any) -> Any:
+            y = torch.relu(self.first(x)) + 1
+            return torch.cat([torch.full_like(y[:, :1], 0.5), y[:, 1:]], 1)
+
+    data = samples(16)
+    results = []
+    for kind in (InPlace, Plain):
+        torch.manual_seed(3)
+        module = kind().eval()
+        qat = npuc.train.prepare(module, data).eval()
+        x = torch.from_numpy(data.inputs[0])
+        results.append(qat(x).detach())
+        assert float((results[-1] - module(x).detach()).abs().max()) < 0.1
+    assert float((results[0] - results[1]).abs().max()) < 0.05
 
 
 @pytest.mark.parametrize(

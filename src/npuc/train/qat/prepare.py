@@ -13,10 +13,11 @@ import torch
 
 from npuc.arithmetic.kinds import Scales
 from npuc.calib.sources import open_data
+from npuc.engine.torch.registry import HANDLERS
 from npuc.errors import NpucError, TrainingError, UsageError
 from npuc.flow import expanded, network_to_quantize, ranges_from, schemes_of
 from npuc.integrations.torch.live import from_torch
-from npuc.ir import Graph, Value, dtype_of, npu, shape_of, shown_name, top, value_name
+from npuc.ir import Graph, Value, describe, dtype_of, npu, shape_of, shown_name, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
 from npuc.ir.target_rewrites import rewritten_for
@@ -63,7 +64,9 @@ def prepare(
         integers = qat.export()
     """
     samples = TrainingData.of(data)
-    graph, scheme_of = trained_form(_network(model, samples), target, config)
+    network = _network(model, samples)
+    _require_gradients(network)
+    graph, scheme_of = trained_form(network, target, config)
     plan = _calibrated_plan(graph, scheme_of, samples, method, options or QatOptions(), threads)
     return QatModule(plan, options or QatOptions())
 
@@ -147,6 +150,16 @@ def _network(model: Any, samples: TrainingData) -> Graph:
             fix=error.fix
             or "Move what depends on the values of tensors (if, while) out of forward, or into the loss",
         ) from error
+
+
+def _require_gradients(graph: Graph) -> None:
+    """Refuse operations that torch does not compute for npuc: nothing could be learned through them."""
+    for op in graph.ops:
+        if not isinstance(op, top.WeightOp) and type(op) not in HANDLERS:
+            raise TrainingError(
+                f"{describe(op)} cannot be trained: there is no gradient for it",
+                fix="Write an assignment in place (x[mask] = 0) as torch.where, or keep this part out of the module",
+            )
 
 
 def _require_own_weights(model: Any) -> None:

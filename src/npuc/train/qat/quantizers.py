@@ -47,28 +47,32 @@ class _FakeQuantize(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(x: Any, scale: Any, zero: int, lo: int, hi: int) -> Any:
-        return torch.floor(x / scale + 0.5).clamp(lo - zero, hi - zero) * scale
+        # In place: a step of training is bound by the memory that these operations pass over.
+        return (x / scale).add_(0.5).floor_().clamp_(lo - zero, hi - zero).mul_(scale)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         x, scale, ctx.zero, ctx.lo, ctx.hi = inputs
-        ctx.save_for_backward(x, scale)
-        ctx.shape = scale.shape
+        # The result is kept by the layer that reads it, too: it costs no memory.
+        ctx.save_for_backward(x, scale, output)
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        x, scale = ctx.saved_tensors
-        steps = x / scale
-        rounded = torch.floor(steps + 0.5)
-        held = rounded.clamp(ctx.lo - ctx.zero, ctx.hi - ctx.zero)
-        inside = held == rounded
-        passed = gradient * inside
+        x, scale, result = ctx.saved_tensors
+        ends = ctx.lo - ctx.zero - 0.5, ctx.hi - ctx.zero + 0.5
+        passed = torch.ops.aten.hardtanh_backward(gradient, x / scale, *ends)
         if not ctx.needs_input_grad[1]:
             return passed, None, None, None, None
-        of_scale = gradient * torch.where(inside, held - steps, held)
-        axes = [i for i, size in enumerate(ctx.shape) if size == 1] if len(ctx.shape) else None
-        summed = of_scale.sum() if axes is None else of_scale.sum(axes, keepdim=True)
-        return passed, summed.reshape(ctx.shape), None, None, None
+        # Inside, an element is moved by result - x; outside, where nothing passes, the whole result grows with the scale.
+        moved = _products(gradient, result - x, scale) + _products(gradient - passed, x, scale)
+        return passed, (moved / scale).reshape(scale.shape), None, None, None
+
+
+def _products(one: Any, other: Any, scale: Any) -> Any:
+    """The sum of the products of two tensors for each scale."""
+    if scale.numel() == 1:
+        return torch.dot(one.reshape(-1), other.reshape(-1))
+    return (one * other).sum([i for i, size in enumerate(scale.shape) if size == 1], keepdim=True)
 
 
 class _Rounded(torch.autograd.Function):  # type: ignore[misc]
