@@ -67,10 +67,13 @@ def configuration(cell: str, graph: Any, changes: dict[str, Any] | None = None) 
     return QuantizationConfig.model_validate({**plan, "types": types, "layers": layers})
 
 
-def module_of(cell: str, data: Any, changes: dict[str, Any] | None = None) -> tuple[Any, Any]:
+def module_of(
+    cell: str, data: Any, changes: dict[str, Any] | None = None, scale_rate: float = 1.0
+) -> tuple[Any, Any]:
     """The module to train, and the float network that it starts from."""
     from npuc.flow import network_to_quantize
     from npuc.train.network import TrainableNetwork
+    from npuc.train.qat.options import QatOptions
     from npuc.train.qat.prepare import prepare
 
     graph = network_to_quantize(model_path(cell))
@@ -78,7 +81,9 @@ def module_of(cell: str, data: Any, changes: dict[str, Any] | None = None) -> tu
     teacher = TrainableNetwork(graph).requires_grad_(False)
     if config is None:
         return TrainableNetwork(graph), teacher
-    return prepare(graph, data, target=None, config=config), teacher
+    return prepare(
+        graph, data, target=None, config=config, options=QatOptions(scale_rate=scale_rate)
+    ), teacher
 
 
 def peer_of(tool: str, cell: str, data: Any) -> tuple[Any, Any]:
@@ -124,7 +129,7 @@ def train(arguments: argparse.Namespace) -> None:
     if peer:
         module, teacher = peer_of(peer, arguments.cell, data)
     else:
-        module, teacher = module_of(arguments.cell, data, changes)
+        module, teacher = module_of(arguments.cell, data, changes, arguments.scale_rate)
     options = TrainingOptions(
         epochs=arguments.epochs,
         batch=arguments.batch,
@@ -167,23 +172,22 @@ def train(arguments: argparse.Namespace) -> None:
     save_checkpoint(out / f"{name}.safetensors", Checkpoint(record, {"module": module.state_dict()}))
     (out / f"{name}.json").write_text(json.dumps(record))
     print(f"{name}: held {100 * begin:.2f} -> {100 * end:.2f}", flush=True)
+    if arguments.measure:
+        x, labels = validation_data()
+        score(module.cpu(), record, x, labels, out / f"{name}.safetensors", arguments.threads)
 
 
 def measure(arguments: argparse.Namespace) -> None:
     """All trained cells on the validation images: float by torch, integers by graph mode. One file of results a cell."""
     import torch
 
-    from npuc.engine import IntegerEngine
     from npuc.train.checkpoint import load_checkpoint
-    from npuc.train.data import TrainingData
-    from npuc.train.loop import predictions
 
     torch.set_num_threads(arguments.threads)
     x, labels = validation_data()
     data, _ = training_data(Path(arguments.data), 256)
     for path in sorted(Path(arguments.out).glob("*.safetensors")):
-        done = path.with_suffix(".val.json")
-        if done.exists() or path.name.endswith(".run.safetensors"):
+        if path.with_suffix(".val.json").exists() or path.name.endswith(".run.safetensors"):
             continue
         saved = load_checkpoint(path)
         tool = saved.state.get("tool", "npuc")
@@ -192,27 +196,37 @@ def measure(arguments: argparse.Namespace) -> None:
         else:
             module, _ = peer_of(tool, saved.state["cell"].removeprefix(f"{tool}_"), data)
         module.load_state_dict(saved.tensors["module"])
-        module.eval()
-        # What training saw, beside what is deployed.
-        seen = predictions(module, TrainingData((x,))).argmax(1).numpy()
-        if tool != "npuc":
-            import qat_peers
-
-            best = qat_peers.deployed(tool, module, x, path.with_suffix("")).argmax(1)
-        elif saved.state["cell"].endswith("float"):
-            best = seen
-        else:
-            graph = module.export()
-            engine = IntegerEngine(graph, threads=arguments.threads)
-            output, port = graph.outputs[0].name, graph.inputs[0].name
-            size = module.batch_size or 1
-            rows = [engine.run({port: x[at : at + size]})[output] for at in range(0, len(x), size)]
-            best = np.concatenate(rows).argmax(1)
-        right, trained = ((found == labels).astype(int).tolist() for found in (best, seen))
-        changed = int((best != seen).sum())
-        done.write_text(json.dumps({**saved.state, "right": right, "trained": trained, "changed": changed}))
-        print(f"{path.stem}: {100 * np.mean(right):.2f}, as trained {100 * np.mean(trained):.2f}", flush=True)
+        score(module, saved.state, x, labels, path, arguments.threads)
     table(Path(arguments.out))
+
+
+def score(module: Any, state: Any, x: Any, labels: Any, path: Path, threads: int) -> None:
+    """A trained cell on the validation images: what training saw, beside what is deployed."""
+    from npuc.engine import IntegerEngine
+    from npuc.train.data import TrainingData
+    from npuc.train.loop import predictions
+
+    module.eval()
+    tool = state.get("tool", "npuc")
+    seen = predictions(module, TrainingData((x,))).argmax(1).numpy()
+    if tool != "npuc":
+        import qat_peers
+
+        best = qat_peers.deployed(tool, module, x, path.with_suffix("")).argmax(1)
+    elif state["cell"].endswith("float"):
+        best = seen
+    else:
+        graph = module.export()
+        engine = IntegerEngine(graph, threads=threads)
+        output, port = graph.outputs[0].name, graph.inputs[0].name
+        size = module.batch_size or 1
+        rows = [engine.run({port: x[at : at + size]})[output] for at in range(0, len(x), size)]
+        best = np.concatenate(rows).argmax(1)
+    right, trained = ((found == labels).astype(int).tolist() for found in (best, seen))
+    changed = int((best != seen).sum())
+    record = {**state, "right": right, "trained": trained, "changed": changed}
+    path.with_suffix(".val.json").write_text(json.dumps(record))
+    print(f"{path.stem}: {100 * np.mean(right):.2f}, as trained {100 * np.mean(trained):.2f}", flush=True)
 
 
 def table(folder: Path) -> None:
@@ -277,8 +291,9 @@ def main() -> None:
         "--scale-rate",
         type=float,
         default=1.0,
-        help="of a peer: the rate of its scales, relative to that of weights",
+        help="the rate of scales, relative to that of weights",
     )
+    parser.add_argument("--measure", action="store_true", help="measure the cell when it is trained")
     parser.add_argument("--weight-decay", type=float, default=1e-4)
     parser.add_argument("--loss", default="both")
     parser.add_argument("--temperature", type=float, default=2.0)

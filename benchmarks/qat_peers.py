@@ -9,8 +9,10 @@ ONNX Runtime, torchao's converted graph, whose tensors between layers are intege
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -176,7 +178,7 @@ def _value(x: Any) -> Any:
 
 
 class OnDevice(nn.Module):  # type: ignore[misc]
-    """A network whose forward makes its constants where its input is; the flag of training is the network's own business."""
+    """A network that never waits for the GPU, so that its steps can be recorded; the flag of training is its own business."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
@@ -184,8 +186,27 @@ class OnDevice(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         """The network's."""
-        with torch.device(x.device):
+        if x.device.type == "cpu":
             return self.network(x)
+        with self.without_questions():
+            return self.network(x)
+
+    def without_questions(self) -> Any:
+        """Where nothing is asked of the GPU."""
+        return nullcontext()
+
+
+class BrevitasOnDevice(OnDevice):
+    """Brevitas: each layer asks the GPU for scales and zero points of a result whose type is then dropped."""
+
+    def without_questions(self) -> Any:
+        """Layers compute their values alone."""
+        from brevitas.quant_tensor import int_torch_handler
+
+        def values(layer: Any, x: Any, weight: Any, bias: Any, *args: Any, **more: Any) -> Any:
+            return layer(_value(x), _value(weight), _value(bias), *args, **more)
+
+        return patch.object(int_torch_handler, "quant_layer", values)
 
 
 def folded_weights(graph: Any) -> list[tuple[Any, Any]]:
@@ -196,7 +217,7 @@ def folded_weights(graph: Any) -> list[tuple[Any, Any]]:
 
 def brevitas_network(cell: str, graph: Any, data: Any) -> Any:
     """Brevitas' network with calibrated ranges."""
-    network = OnDevice(ResNet20(Brevitas(cell), folded_weights(graph)))
+    network = BrevitasOnDevice(ResNet20(Brevitas(cell), folded_weights(graph)))
     network.train()
     with torch.no_grad():
         for at in range(CALIBRATED + 1):
