@@ -68,11 +68,11 @@ class _FakeQuantize(torch.autograd.Function):  # type: ignore[misc]
         return passed, (moved / scale).reshape(scale.shape), None, None, None
 
 
-def _products(one: Any, other: Any, scale: Any) -> Any:
+def _products(gradient: Any, change: Any, scale: Any) -> Any:
     """The sum of the products of two tensors for each scale."""
     if scale.numel() == 1:
-        return torch.dot(one.reshape(-1), other.reshape(-1))
-    return (one * other).sum([i for i, size in enumerate(scale.shape) if size == 1], keepdim=True)
+        return torch.dot(gradient.reshape(-1), change.reshape(-1))
+    return (gradient * change).sum([i for i, size in enumerate(scale.shape) if size == 1], keepdim=True)
 
 
 class _Rounded(torch.autograd.Function):  # type: ignore[misc]
