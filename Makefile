@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h native/ort/*.c native/ort/*.h)
 
-.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir peers-sophgo test-sophgo bench-qdq test-frameworks test-browser studio test-studio sanitize tsan prove-c fuzz soak mutate bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore docs licences sbom wheels release-check clean
+.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir peers-sophgo test-sophgo bench-qdq test-frameworks test-browser studio test-studio sanitize tsan prove-c fuzz soak mutate bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore docs licences sbom site wheels release-check clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -59,6 +59,7 @@ help:
 	@echo "  make install-size     what 'pip install .' takes on disk, in a fresh environment"
 	@echo "release:"
 	@echo "  make studio           the libraries of the page of npuc studio, fetched by npm"
+	@echo "  make site             build/site/html: the documentation as a site (mkdocs-material, installed in build/site/venv); warnings fail"
 	@echo "  make licences         write docs/third-party.md, the licences of all that an installation brings"
 	@echo "  make sbom             write build/npuc.cdx.json, a software bill of materials (CycloneDX)"
 	@echo "  make wheels           dist/: the source distribution, wheels of npuc-runtime for x86-64 and aarch64, the wheel of npuc"
@@ -303,6 +304,16 @@ licences: $(STAMPS)/npuc
 
 sbom: $(STAMPS)/npuc
 	$(BIN)/python release/sbom.py build/npuc.cdx.json
+
+build/site/venv/stamp:
+	@echo "installing mkdocs-material in build/site/venv"
+	@mkdir -p build/site
+	@$(PYTHON) -m venv build/site/venv
+	@build/site/venv/bin/python -m pip install -qq --disable-pip-version-check mkdocs-material "mkdocstrings[python]"
+	@touch $@
+
+site: build/site/venv/stamp
+	build/site/venv/bin/python release/site_pages.py
 
 RELEASE := build/release
 

@@ -1,10 +1,10 @@
 """How many faults the tests notice: `make mutate COUNT=100`, or `python tests/mutate.py --rooms evaluate,cli --count 20`.
 
 A seeded sample of small faults (a comparison turned, a number off by one, a condition negated, a statement left out, a default
-returned, an operator exchanged) is planted one at a time into a copy of the sources, in a process of its own. The tests of a
-fault are those of the folder that mirrors its room, and of those the files that execute the line: coverage is measured once a
-room. A fault that no test fails for is printed with its line. Some change nothing (a limit that is never met, a cache); look at
-each before it counts.
+returned, an operator exchanged) is planted one at a time into a copy of the sources. The tests of a fault are those of the folder
+that mirrors its room, and of those the files that execute its line: coverage is measured once a room. `--choose imports` takes
+those that import its module, which needs no time to measure. A fault that no test fails for is printed with its line. Some change
+nothing (a limit that is never met, a cache); look at each before it counts.
 """
 
 from __future__ import annotations
@@ -231,11 +231,26 @@ def copy_tree(to: Path) -> None:
         (to.parent / "shared").symlink_to((ROOT.parent / "shared").resolve())
 
 
-def _name_of_tests(fault: Fault, lines: dict[str, dict[str, list[str]]], room: str) -> list[str]:
+def _covering_tests(fault: Fault, lines: dict[str, dict[str, list[str]]], room: str) -> list[str]:
     """The test files for a fault: those that execute its line, the module's own first."""
     module = Path(fault.path)
     covering = lines.get(str(module.relative_to(f"src/npuc/{room}")), {}).get(str(fault.line), [])
     return sorted(covering, key=lambda name: (module.stem not in name, name))
+
+
+def _named_tests(fault: Fault, tree: Path, room: str) -> list[str]:
+    """The test files for a fault without coverage: those of the room's folders that import its module or its package."""
+    module = ".".join(Path(fault.path).relative_to("src").with_suffix("").parts).removesuffix(".__init__")
+    wanted = (
+        f"from {module} import",
+        f"import {module}",
+        f"from {module.rpartition('.')[0]} import {module.rpartition('.')[2]}",
+    )
+    files = [
+        path for folder in ROOMS[room].split() for path in sorted((tree / "tests" / folder).glob("test_*.py"))
+    ]
+    found = [path for path in files if any(words in path.read_text(encoding="utf-8") for words in wanted)]
+    return [str(path.relative_to(tree)) for path in found]
 
 
 def main() -> None:
@@ -246,6 +261,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tests", type=int, default=3, help="test files for a fault, at most")
     parser.add_argument("--tracing", type=int, default=900, help="seconds for the coverage of a room")
+    parser.add_argument(
+        "--choose", choices=("coverage", "imports"), default="coverage", help="how tests are chosen"
+    )
     args = parser.parse_args()
     rooms = args.rooms.split(",") if args.rooms else list(ROOMS)
     rng = random.Random(args.seed)
@@ -259,8 +277,8 @@ def main() -> None:
             faults = [
                 f for path in sorted((tree / "src/npuc" / room).rglob("*.py")) for f in faults_of(path, tree)
             ]
-            lines = coverage(tree, room, args.tracing)
-            if not lines:
+            lines = coverage(tree, room, args.tracing) if args.choose == "coverage" else {}
+            if args.choose == "coverage" and not lines:
                 print(f"{room}: its tests failed or took longer than {args.tracing} s; left out", flush=True)
                 continue
             rng.shuffle(faults)
@@ -268,7 +286,7 @@ def main() -> None:
             for fault in faults:
                 if tried == count:
                     break
-                tests = _name_of_tests(fault, lines, room)
+                tests = _covering_tests(fault, lines, room) if lines else _named_tests(fault, tree, room)
                 if not tests:
                     continue  # no test of the room's folder is there: others may be, so it says nothing of the room
                 tried += 1
