@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
 
-from c_proof import ANEW, OPTIONS, model_files, picked  # noqa: E402
+from c_proof import OPTIONS, model_files, picked  # noqa: E402
 from npuc.calib.random_inputs import random_inputs  # noqa: E402
 from npuc.calib.sources import random_data  # noqa: E402
 from npuc.codegen.compile_model import CompileOptions  # noqa: E402
@@ -68,7 +68,7 @@ def integers_of(graph: Graph, target: Target) -> Graph:
 def digests(name: str, path: Path) -> dict[str, str]:
     """Digests of a model by target, level and what they are of."""
     by_case: dict[str, str] = {}
-    graph = network_to_quantize(path, OPTIONS.get(name, ImportOptions()), force_float=name in ANEW)
+    graph = network_to_quantize(path, OPTIONS.get(name, ImportOptions()))
     inputs = random_inputs(graph)
     for target_name in TARGETS:
         target = load_target(target_name)

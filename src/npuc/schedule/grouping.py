@@ -26,7 +26,7 @@ from math import inf
 
 from npuc.schedule.candidates import Candidates, Tiling, layer_key, row_key
 from npuc.schedule.decisions import Decisions, Group
-from npuc.schedule.layers import Layer, aligned
+from npuc.schedule.layers import Layer, Tensor, aligned
 from npuc.schedule.moves import copies_of
 from npuc.schedule.pins import NOTHING, Pins
 from npuc.schedule.tiles import TILES, Tiles
@@ -113,10 +113,21 @@ class Grouping(Tiles):
         stores = 0
         for index in inside:
             for tensor in self.network.layers[index].outputs:
-                stays = tensor not in self.results and resident_out and not self.is_spilled(tensor, last)
-                if self.last_use[tensor] >= last and not stays:
+                if self.last_use[tensor] >= last and not self._stays(tensor, last, resident_out):
                     stores += tensor.size
         return loads, stores
+
+    def _leaving(self, index: int, cut: int, resident: bool) -> float:
+        """What it costs at least that results of a layer leave local memory at a cut behind it."""
+        size = 0
+        for tensor in self.network.layers[index].outputs:
+            if self.last_use[tensor] >= cut and not self._stays(tensor, cut, resident):
+                size += tensor.size
+        return self.transfer_weight * self.transfer(size)
+
+    def _stays(self, tensor: Tensor, cut: int, resident: bool) -> bool:
+        """Whether a tensor is in local memory at a cut."""
+        return tensor not in self.results and resident and not self.is_spilled(tensor, cut)
 
     def transfer(self, size: float) -> float:
         """Cycles of so many bytes from or to DRAM."""
@@ -255,7 +266,9 @@ class Grouping(Tiles):
             for out in states if end < count else (False,):
                 if end < count and not self.pins.allow_cut(end, out):
                     continue
+                leaving = 0.0
                 for start in range(end - 1, max(-1, end - 1 - max(_LONGEST, self.pins.longest)), -1):
+                    leaving += self._leaving(start, end, out)
                     if end - start > 1 and bad[end] == bad[start] and start not in self.pins.starts:
                         continue
                     if not self.pins.allow(start, end):
@@ -265,7 +278,8 @@ class Grouping(Tiles):
                         before = best.get((start, into))
                         if before is None:
                             continue
-                        if before + least[end] - least[start] >= best.get((end, out), inf):
+                        below = before + least[end] - least[start] + (leaving if end - start > 1 else 0.0)
+                        if below >= best.get((end, out), inf):
                             possible = True
                             continue
                         for cost, group in self._options(start, end, into, out):

@@ -136,7 +136,7 @@ class CoreGrouping:
             return best
         limit = max(layer.outputs[0].rows for layer in layers)
         counts = [self.cores * n for n in _ROUNDS if self.cores * n <= limit]
-        while counts and self.grouping.tile_rows(start, end, counts[-1], counts[-1] // 2) is None:
+        while counts and not self.grouping.can_cut(start, end, counts[-1]):
             counts.pop()
 
         def fits(count: int) -> bool:

@@ -25,6 +25,7 @@ from npuc.schedule.memory import plan
 from npuc.schedule.memory_reduction import CostFunction, reduce_memory
 from npuc.schedule.multicore import CoreGrouping, between_groups, homes
 from npuc.schedule.network import Network
+from npuc.schedule.numbered import TileMemo
 from npuc.schedule.pins import NOTHING, Pins
 from npuc.schedule.prefetch import DoesNotPack, place, place_tightly
 from npuc.schedule.scheduled import Scheduled, UnplacedSchedule
@@ -77,11 +78,12 @@ def assembled(
     memory: int | None = None,
     candidates: Candidates | None = None,
     local_memory: int | None = None,
+    memo: TileMemo | None = None,
 ) -> Scheduled:
     """Decide, place and assemble; `places` says where inputs and outputs are in DRAM.
 
     With `schedule_decisions`, nothing is decided: it is what an earlier search found, or what a user states in full. `memory` is
-    what groups are planned with, if that is not to be tried out; `candidates` are known from earlier searches;
+    what groups are planned with, if that is not to be tried out; `candidates` and `memo` are known from earlier searches;
     `local_memory` are the bytes of local memory that may be used, if not all.
     """
     choices = choices or Choices()
@@ -89,6 +91,7 @@ def assembled(
     if schedule_decisions is not None:
         local_memory = schedule_decisions.local_memory
     local = min(local_memory or whole, whole)
+    memo = memo or TileMemo()
     failure: Exception | None = None
     rooms = [int(local * margin) for margin in _MARGINS] if memory is None else [memory]
     if schedule_decisions is not None:
@@ -113,6 +116,7 @@ def assembled(
             pins,
             candidates or Candidates(),
             spill_distance=spill_distance,
+            memo=memo,
         )
         try:
             if schedule_decisions is not None:
@@ -183,6 +187,7 @@ def fastest(
     fixed = {"local_memory": local_memory, **(fixed or {})}
     local = fixed["local_memory"] or int(target.memory.local.size)
     trials: list[_Trial] = []
+    memo = TileMemo()
     failure: Exception | None = None
     for lowest, point in search_space(level, count, network, local, fixed):
         if "choices" in point and point["choices"].seams > 1 and trials and not _is_tiled(trials[-1].done):
@@ -196,6 +201,7 @@ def fastest(
                 weights_base,
                 first_layer=first_layer,
                 candidates=candidates,
+                memo=memo,
                 **point,
             )
         except (DoesNotFit, CompileError) as error:

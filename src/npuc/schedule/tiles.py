@@ -22,12 +22,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from math import inf
 
 from npuc.arrays import ceil_div
 from npuc.schedule.cost import START
 from npuc.schedule.layers import Layer, Rows, Tensor, aligned
 from npuc.schedule.lifetimes import Lifetimes
+from npuc.schedule.numbered import NumberedNetwork, TileMemo, memory_of_tile, numbered, rows_of_tile
 from npuc.schedule.tiler import Tiler
 
 TILES = (
@@ -43,14 +46,11 @@ class Tiles(Lifetimes):
     tiler: Tiler
     capacity: int
     """Bytes that tensors and constants may take."""
+    memo: TileMemo = field(default_factory=TileMemo, kw_only=True)
+    """Shared by the searches of a network."""
     _sizes: dict[Layer, int] = field(default_factory=dict, init=False)
     _pairs: dict[Layer, int] = field(default_factory=dict, init=False)
-    _rows: dict[tuple[int, int, int, int], dict[Tensor, Rows] | None] = field(
-        default_factory=dict, init=False
-    )
-    _tensors: dict[tuple[int, int, int, bool, bool, bool, int], float] = field(
-        default_factory=dict, init=False
-    )
+    _counts: dict[tuple[int, int, int], list[int]] = field(default_factory=dict, init=False)
 
     def constants_of(self, layer: Layer) -> int:
         """Bytes of all constants of a layer."""
@@ -71,52 +71,50 @@ class Tiles(Lifetimes):
             return total
         return min(total, 2 * layer.constant_size(cuts[0]))
 
+    @cached_property
+    def numbers(self) -> NumberedNetwork:
+        """The network by numbers, for loops."""
+        if not self.memo.numbers:
+            self.memo.numbers.append(numbered(self))
+        return self.memo.numbers[0]
+
+    @cached_property
+    def _constant_sums(self) -> list[int]:
+        """For each layer, the bytes of constants of all before it."""
+        return [0, *accumulate(map(self.constants_of, self.network.layers))]
+
+    @cached_property
+    def _layer_chunks(self) -> list[int]:
+        return list(map(self.chunks, self.network.layers))
+
     def tile_rows(self, first: int, last: int, tiles: int, tile: int) -> dict[Tensor, Rows] | None:
         """The rows of every tensor of a group that one tile computes or reads; None if it cannot be cut."""
-        key = (first, last, tiles, tile)
-        if key not in self._rows:
-            self._rows[key] = self._tile_rows(*key)
-        return self._rows[key]
-
-    def _tile_rows(self, first: int, last: int, tiles: int, tile: int) -> dict[Tensor, Rows] | None:
-        layers = self.network.layers
-        rows: dict[Tensor, Rows] = {}
-        for index in range(last - 1, first - 1, -1):
-            layer = layers[index]
-            if not layer.by_rows or len(layer.outputs) != 1:
-                return None
-            y = layer.outputs[0]
-            needed = rows.get(y)
-            if self.last_use[y] >= last:
-                if y.rows < tiles:
-                    return None
-                own = y.rows * tile // tiles, y.rows * (tile + 1) // tiles
-                needed = own if needed is None else (min(own[0], needed[0]), max(own[1], needed[1]))
-            if needed is None:
-                return None
-            needed = self.tiler.expanded(layer, needed)
-            rows[y] = needed
-            for need, tensor in zip(self.tiler.needs(layer, needed), layer.inputs, strict=True):
-                storage = tensor.storage
-                if storage.rows == 1 or tensor.view_of is not None:
-                    if self.producers[storage] >= first:
-                        return None
-                    need = (0, storage.rows)
-                before = rows.get(storage)
-                rows[storage] = need if before is None else (min(before[0], need[0]), max(before[1], need[1]))
-        return rows
+        return self._named(self._numbered_rows(first, last, tiles, tile))
 
     def seam(self, first: int, last: int, tiles: int, tile: int) -> dict[Tensor, Rows]:
         """The rows of a tile that the next one needs too, of tensors that are read in the group; none behind the last."""
+        return self._named(self._numbered_seam(first, last, tiles, tile)) or {}
+
+    def _named(self, rows: dict[int, Rows] | None) -> dict[Tensor, Rows] | None:
+        tensors = self.numbers.tensors
+        return None if rows is None else {tensors[number]: some for number, some in rows.items()}
+
+    def _numbered_rows(self, first: int, last: int, tiles: int, tile: int) -> dict[int, Rows] | None:
+        key, known = (first, last, tiles, tile), self.memo.rows
+        if key not in known:
+            known[key] = rows_of_tile(self.numbers.layers, *key)
+        return known[key]
+
+    def _numbered_seam(self, first: int, last: int, tiles: int, tile: int) -> dict[int, Rows]:
         if tile + 1 >= tiles:
             return {}
-        rows, following = (self.tile_rows(first, last, tiles, number) for number in (tile, tile + 1))
+        rows, following = (self._numbered_rows(first, last, tiles, number) for number in (tile, tile + 1))
         assert rows is not None and following is not None
-        shared = {tensor: (following[tensor][0], high) for tensor, (_, high) in rows.items()}
+        uses = self.numbers.uses
         return {
-            tensor: (low, high)
-            for tensor, (low, high) in shared.items()
-            if low < high and any(first <= use < last for use in self.uses.get(tensor, ()))
+            number: (following[number][0], high)
+            for number, (_, high) in rows.items()
+            if following[number][0] < high and any(first <= use < last for use in uses[number])
         }
 
     def tiled_memory(
@@ -131,14 +129,16 @@ class Tiles(Lifetimes):
         buffers: int = 2,
     ) -> float:
         """Bytes that a group of tiles needs, with so many tiles' operands at a time; infinite if it cannot be cut so."""
-        key = (first, last, tiles, resident_in, resident_out, seams, buffers)
-        if key not in self._tensors:
-            self._tensors[key] = self._tensor_memory(*key)
-        layers = self.network.layers[first:last]
-        constants = (
-            sum(map(self.constants_of, layers)) if resident_weights else 2 * max(map(self.chunks, layers))
+        distance = self.spill_distance if resident_in or resident_out else 0
+        key, known = (
+            (first, last, tiles, resident_in, resident_out, seams, buffers, distance),
+            self.memo.memory,
         )
-        return constants + self._tensors[key]
+        if key not in known:
+            known[key] = self._tensor_memory(first, last, tiles, resident_in, resident_out, seams, buffers)
+        sums = self._constant_sums
+        constants = sums[last] - sums[first] if resident_weights else 2 * max(self._layer_chunks[first:last])
+        return constants + known[key]
 
     def _tensor_memory(
         self,
@@ -151,37 +151,18 @@ class Tiles(Lifetimes):
         buffers: int,
     ) -> float:
         """The same without constants."""
-        layers = self.network.layers
-        tallest = _tallest(layers[last - 1].outputs[0].rows, tiles)
-        rows = self.tile_rows(first, last, tiles, tallest)
+        tallest = _tallest(self.network.layers[last - 1].outputs[0].rows, tiles)
+        rows = self._numbered_rows(first, last, tiles, tallest)
         if rows is None or (
-            seams and self.tile_rows(first, last, tiles, min(tallest + 1, tiles - 1)) is None
+            seams and self._numbered_rows(first, last, tiles, min(tallest + 1, tiles - 1)) is None
         ):
             return inf
         held = {*(self.on_chip(first) if resident_in else ()), *(self.on_chip(last) if resident_out else ())}
-        live: dict[Tensor, int] = {}
-        most = now = 0
-        if seams:
-            kept = self.seam(first, last, tiles, tallest).items()
-            now = sum(
-                aligned((high - low) * tensor.row_size) for tensor, (low, high) in kept if tensor not in held
-            )
-        for tensor, (low, high) in rows.items():
-            if tensor not in held:
-                live[tensor] = aligned((high - low) * tensor.row_size)
-                if self.producers[tensor] < first:
-                    now += buffers * live[tensor]  # the next tile's rows are on their way
-        if seams and buffers > 1:
-            # What the tile before leaves is on its way out while the first layer is at work.
-            leaves = (y for y in live if self.producers[y] >= first and self.last_use[y] >= last)
-            most = now + live.get(layers[first].outputs[0], 0) + sum(live[y] for y in leaves)
-        for index in range(first, last):
-            layer = layers[index]
-            now += live.get(layer.outputs[0], 0)
-            most = max(most, now + layer.scratch(rows[layer.outputs[0]]))
-            for tensor in {tensor.storage for tensor in layer.inputs}:
-                if tensor in live and self.dies(tensor, index) and self.producers[tensor] >= first:
-                    now -= live[tensor]
+        kept = self._numbered_seam(first, last, tiles, tallest) if seams else {}
+        numbers = {self.numbers.numbers[tensor] for tensor in held}
+        most = memory_of_tile(
+            self.numbers, rows, kept, numbers, (first, last), buffers, seams and buffers > 1
+        )
         return most + sum(aligned(tensor.size) for tensor in held)
 
     def fewest_tiles(
@@ -196,9 +177,7 @@ class Tiles(Lifetimes):
         buffers: int = 2,
     ) -> int | None:
         """The fewest tiles that fit: the more there are, the less memory they take."""
-        # The last resort is a row at a time, of the tallest result or of one of the others.
-        rows = {layer.outputs[0].rows for layer in self.network.layers[first:last]}
-        counts = sorted({*(count for count in TILES if count <= limit), *rows} - {0, 1})
+        counts = self._tile_counts(first, last, limit)
 
         def fits(count: int) -> bool:
             need = self.tiled_memory(
@@ -206,53 +185,74 @@ class Tiles(Lifetimes):
             )
             return need <= self.capacity
 
-        while counts and self.tile_rows(first, last, counts[-1], counts[-1] // 2) is None:
-            counts.pop()
         if not counts or not fits(counts[-1]):
             return None
         return counts[bisect_left(counts, True, key=fits)]
 
+    def can_cut(self, first: int, last: int, tiles: int) -> bool:
+        """Whether a group can be cut into so many tiles."""
+        return self._numbered_rows(first, last, tiles, tiles // 2) is not None
+
+    def _tile_counts(self, first: int, last: int, limit: int) -> list[int]:
+        """Into how many tiles a group may be cut."""
+        key = (first, last, limit)
+        if key not in self._counts:
+            # The last resort is a row at a time, of the tallest result or of one of the others.
+            rows = {layer.outputs[0].rows for layer in self.network.layers[first:last]}
+            counts = sorted({*(count for count in TILES if count <= limit), *rows} - {0, 1})
+            while counts and not self.can_cut(first, last, counts[-1]):
+                counts.pop()
+            self._counts[key] = counts
+        return self._counts[key]
+
     def tile_sums(self, first: int, last: int, tiles: int, seams: bool = False) -> tuple[float, float]:
         """Cycles of the engines over all tiles, and bytes of operands loaded for them."""
-        if seams:
-            return self._seam_sums(first, last, tiles)
+        key, known = (first, last, tiles, seams), self.memo.sums
+        if key not in known:
+            known[key] = self._seam_sums(*key[:3]) if seams else self._tile_sums(*key[:3])
+        return known[key]
+
+    def _tile_sums(self, first: int, last: int, tiles: int) -> tuple[float, float]:
         cycles = loaded = 0.0
+        network = self.numbers
         for tile, weight in (
             ((0, 1), (tiles // 2, tiles - 2), (tiles - 1, 1)) if tiles > 2 else ((0, 1), (1, 1))
         ):
-            rows = self.tile_rows(first, last, tiles, tile)
+            rows = self._numbered_rows(first, last, tiles, tile)
             assert rows is not None
-            for index in range(first, last):
-                layer = self.network.layers[index]
-                cycles += weight * self.tiler.cycles(layer, rows[layer.outputs[0]])
-            for tensor, (low, high) in rows.items():
-                if self.producers[tensor] < first:
-                    loaded += weight * (high - low) * tensor.row_size
+            for layer, form in zip(self.network.layers[first:last], network.layers[first:last], strict=True):
+                assert form is not None
+                cycles += weight * self.tiler.cycles(layer, rows[form.result])
+            for number, (low, high) in rows.items():
+                if network.producers[number] < first:
+                    loaded += weight * (high - low) * network.row_sizes[number]
         return cycles, loaded
 
     def _seam_sums(self, first: int, last: int, tiles: int) -> tuple[float, float]:
         """The same with seams that are kept: each row once, and two copies of each seam."""
         cycles = loaded = 0.0
         lanes = self.tiler.costs.target.compute.vector_lanes
+        network = self.numbers
         for tile, weight in (
             ((0, 1), (tiles // 2, tiles - 2), (tiles - 1, 1)) if tiles > 2 else ((0, 1), (1, 1))
         ):
-            rows = self.tile_rows(first, last, tiles, tile)
+            rows = self._numbered_rows(first, last, tiles, tile)
             assert rows is not None
-            kept = self.seam(first, last, tiles, tile - 1) if tile else {}
-            for index in range(first, last):
-                layer = self.network.layers[index]
-                y = layer.outputs[0]
+            kept = self._numbered_seam(first, last, tiles, tile - 1) if tile else {}
+            for layer, form in zip(self.network.layers[first:last], network.layers[first:last], strict=True):
+                assert form is not None
+                y = form.result
                 low, high = rows[y]
                 low = max(low, kept[y][1]) if y in kept else low
                 if low < high:
                     cycles += weight * self.tiler.cycles(layer, self.tiler.expanded(layer, (low, high)))
-            for tensor, (low, high) in rows.items():
-                if self.producers[tensor] < first:
-                    low = max(low, kept[tensor][1]) if tensor in kept else low
-                    loaded += weight * (high - low) * tensor.row_size
-            for tensor, (low, high) in kept.items():
-                if (low, high) != rows[tensor]:
+            for number, (low, high) in rows.items():
+                if network.producers[number] < first:
+                    low = max(low, kept[number][1]) if number in kept else low
+                    loaded += weight * (high - low) * network.row_sizes[number]
+            for number, (low, high) in kept.items():
+                if (low, high) != rows[number]:
+                    tensor = network.tensors[number]
                     elements = (high - low) * tensor.row_size // tensor.itemsize
                     cycles += 2 * weight * (START + ceil_div(elements, lanes))
         return cycles, loaded
