@@ -15,6 +15,7 @@ from npuc.errors import CompileError
 from npuc.program.model import SHARED
 from npuc.schedule.assemble import Dram
 from npuc.schedule.barriers import let_constants_run_ahead
+from npuc.schedule.bounds import bounds
 from npuc.schedule.candidates import Candidates
 from npuc.schedule.cost import Costs
 from npuc.schedule.decisions import Decisions, ScheduleDecisions
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 _MARGINS = (0.94, 0.86, 0.76, 0.64, 0.5)
 """Parts of local memory that a group may plan with: the rest is lost to gaps."""
+
+_FAR_BEHIND = 1.1
+"""A way that takes so many times the cycles of another cannot be chosen for the memory that it saves either."""
 
 
 @dataclass
@@ -188,10 +192,15 @@ def fastest(
     local = fixed["local_memory"] or int(target.memory.local.size)
     trials: list[_Trial] = []
     memo = TileMemo()
+    alone = 0
     failure: Exception | None = None
     for lowest, point in search_space(level, count, network, local, fixed):
         if "choices" in point and point["choices"].seams > 1 and trials and not _is_tiled(trials[-1].done):
             continue  # there are no seams
+        if point.get("cores", 1) < count and trials:
+            alone = alone or bounds(network, target, 1).roofline
+            if alone > _FAR_BEHIND * min(trial.timeline.total for trial in trials):
+                continue  # one core cannot be faster than several were
         try:
             done = assembled(
                 network,
