@@ -108,6 +108,7 @@ $(QATPEERS)/stamp: $(STAMPS)/test
 	@touch $@
 
 # TPU-MLIR itself, for round trips; its wheel is for Python 3.10 only. The C library that it bundles breaks on newer systems.
+# Its commands import torch but need no part of CUDA: 1.12.1 alone is 0.8 GB to load, newer ones bring 3 GB more of libraries.
 TPUMLIR := build/peers/tpumlir
 PYTHON310 ?= python3.10
 
@@ -116,7 +117,8 @@ peers-tpumlir: $(TPUMLIR)/stamp
 $(TPUMLIR)/stamp:
 	@echo "installing TPU-MLIR in $(TPUMLIR)"
 	@$(PYTHON310) -m venv $(TPUMLIR)
-	@$(TPUMLIR)/bin/python -m pip install -qq --disable-pip-version-check "tpu_mlir[onnx]==1.30.2" torch psutil pyyaml rich setuptools==59.6.0
+	@$(TPUMLIR)/bin/python -m pip install -qq --disable-pip-version-check "tpu_mlir[onnx]==1.30.2" typing_extensions psutil pyyaml rich setuptools==59.6.0
+	@$(TPUMLIR)/bin/python -m pip install -qq --disable-pip-version-check --no-deps torch==1.12.1
 	@cd $(TPUMLIR)/lib/python3.10/site-packages/tpu_mlir/lib/third_party && \
 		rm -f libc.so* libm.so* libpthread.so* libstdc++.so* libgcc_s.so*
 	@touch $@

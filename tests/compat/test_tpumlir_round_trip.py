@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from npuc.arrays import Array
 from npuc.cli.app import run_command
-from npuc.compare.tensors import compare_sets, difference
-from npuc.compat.tpumlir.names import names_of
-from npuc.engine.integer import prepare
-from npuc.ir import Graph, top
-from npuc.ir.definition import TensorOp
-from npuc.ir.dtypes import dtype_of, quant_of
-from npuc.ir.graph import Value
-from npuc.ir.text import load_graph
+from npuc.compare.tensors import compare_sets
 from npuc.tensors import TensorFile
 from support.paths import ROOT
 
@@ -72,7 +62,7 @@ def test_resnet20(tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch)
     theirs(peer, "model_runner.py", *runner, "--dump_all_tensors")
     ours("model_deploy.py", *deploy, "--calibration_table", peer / "table")
     figures = compare_sets(TensorFile("net_bm1684x_int8_sym_tpu_outputs.npz"), TensorFile(peer / "all.npz"))
-    assert len(figures) >= 30 and min(entry.cosine for entry in figures) >= 0.99, figures
+    assert len(figures) >= 30 and min(entry.cosine for entry in figures) >= 0.9999, figures
 
     ours(
         "run_calibration.py",
@@ -89,40 +79,9 @@ def test_resnet20(tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch)
     theirs(peer, "model_deploy.py", *deploy, "--calibration_table", own / "own_table")
 
 
-def layers_on(
-    graph: Graph, tensors: Mapping[str, Array]
-) -> Iterator[tuple[TensorOp, Array, Array, list[Array]]]:
-    """Each op of an integer network by itself, on the other tool's tensors: its result, the other one's, its operands."""
-    names, spelled = graph.distinct_names(), names_of(graph).vendor_name
-
-    def integers(value: Value) -> Array | None:
-        constant = graph.constant(value)
-        scheme, name = quant_of(value), spelled(names.get(value, ""))
-        if constant is not None or scheme is None or name not in tensors:
-            return constant
-        steps = np.rint(np.asarray(tensors[name]) / scheme.scale + scheme.zero_point)
-        return steps.astype(dtype_of(value.type).numpy)
-
-    def reals(array: Array, value: Value) -> Array:
-        scheme = quant_of(value)
-        return (
-            array.astype(np.float64) if scheme is None else (array - float(scheme.zero_point)) * scheme.scale
-        )
-
-    for op in graph.ops:
-        if not isinstance(op, TensorOp) or isinstance(op, top.WeightOp):
-            continue
-        operands, theirs_ = [integers(value) for value in op.operands], integers(op.results[0])
-        if theirs_ is not None and all(array is not None for array in operands):
-            given = [array for array in operands if array is not None]
-            result = prepare(op, graph, 1)(given)[0]
-            parts = [reals(array, value) for array, value in zip(given, op.operands, strict=True)]
-            yield op, reals(result, op.results[0]), reals(theirs_.reshape(result.shape), op.results[0]), parts
-
-
 def test_mobilenet_v2(tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A sensitive network: one integer in 50,000 that is off by one changes the cosine ten blocks later by 0.05. So layers are
-    # compared one by one, on the same operands, and the whole networks by their distance from the float one.
+    # A sensitive network: one integer in 300,000 that is off by one changes the cosine of a later block by 0.06. So every integer
+    # of every op has to be that of the other tool.
     own, peer = tmp_path / "own", tmp_path / "peer"
     own.mkdir()
     peer.mkdir()
@@ -143,26 +102,5 @@ def test_mobilenet_v2(tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPa
     ours("model_transform.py", *transform)
     ours("model_deploy.py", *deploy)
 
-    check_layers(load_graph("net_bm1684x_int8_sym_tpu.mlir"), TensorFile(peer / "all.npz"))
-    float_tensors = TensorFile(peer / "top.npz")
-    from_float = {
-        entry.name: entry.cosine
-        for entry in compare_sets(TensorFile("net_bm1684x_int8_sym_tpu_outputs.npz"), float_tensors)
-    }
-    theirs_from_float = compare_sets(TensorFile(peer / "all.npz"), float_tensors)
-    shared_names = [entry for entry in theirs_from_float if entry.name in from_float]
-    assert len(shared_names) >= 60
-    assert all(from_float[entry.name] >= entry.cosine - 0.002 for entry in shared_names)
-
-
-def check_layers(graph: Graph, tensors: Mapping[str, Array]) -> None:
-    """Layers have the other tool's integers, nearly; but additions, which it rounds twice, are nearer to the sum here."""
-    kinds: dict[str, int] = {}
-    for op, mine, yours, parts in layers_on(graph, tensors):
-        kinds[op.name] = kinds.get(op.name, 0) + 1
-        if op.name == "npu.add":
-            exact = parts[0] + parts[1]
-            assert np.linalg.norm(mine - exact) < np.linalg.norm(yours - exact), op
-        else:
-            assert difference(op.name, mine, yours).cosine >= 0.9995, op
-    assert kinds["npu.conv"] >= 45 and kinds["npu.add"] == 10, kinds
+    figures = compare_sets(TensorFile("net_bm1684x_int8_sym_tpu_outputs.npz"), TensorFile(peer / "all.npz"))
+    assert len(figures) >= 60 and min(entry.cosine for entry in figures) > 0.999999, figures

@@ -19,8 +19,9 @@ from npuc.arrays import Array
 
 __all__ = [
     "KINDS", "MAX_SHIFT", "MIN_SHIFT", "RECIPROCAL_BITS", "AddScaling", "Scaling", "ShiftTooLarge", "ShiftTooSmall",
-    "StageLimits", "add_parameters", "conv_parameters", "mean_parameters", "mul_parameters", "pool_parameters", "power_of_two",
-    "product_factors", "quantize_multiplier", "requant_parameters", "round_away", "round_constants", "scaling",
+    "StageLimits", "add_parameters", "conv_parameters", "mean_parameters", "mul_parameters", "operand_sum_parameters",
+    "pool_parameters", "power_of_two", "product_factors", "quantize_multiplier", "requant_parameters", "round_away",
+    "round_constants", "scaling",
 ]  # fmt: skip
 
 
@@ -47,11 +48,13 @@ class ShiftTooLarge(ValueError):
 
 
 class StageLimits(TypedDict, total=False):
-    """What binds the parameters of an output stage: the bits of a multiplier, and the shifts that there are."""
+    """What binds the parameters of an output stage: the bits of a multiplier, the shifts that there are, and whether a factor
+    that is too small for the greatest of them has a shorter multiplier rather than 0."""
 
     bits: int
     max_shift: int
     min_shift: int
+    short: bool
 
 
 @dataclass(frozen=True)
@@ -134,11 +137,16 @@ def round_constants(values: Any, rounding: str) -> Any:
 
 
 def quantize_multiplier(
-    real: float, bits: int = 31, max_shift: int = MAX_SHIFT, min_shift: int = MIN_SHIFT
+    real: float,
+    bits: int = 31,
+    max_shift: int = MAX_SHIFT,
+    min_shift: int = MIN_SHIFT,
+    short: bool = False,
 ) -> tuple[int, int]:
     """The (multiplier, shift) with `real ≈ multiplier * 2**-shift` and a multiplier of `bits` bits.
 
-    A shift to the left is carried out on the multiplier, where int32 has room for it.
+    A shift to the left is carried out on the multiplier, where int32 has room for it. Beyond the greatest shift the multiplier is
+    0, or (`short`) has the bits that are left, ties to even.
 
     >>> quantize_multiplier(0.75)
     (1610612736, 31)
@@ -146,6 +154,8 @@ def quantize_multiplier(
     (96, 7)
     >>> quantize_multiplier(300, bits=7)
     (300, 0)
+    >>> quantize_multiplier(0.01, bits=7, max_shift=8), quantize_multiplier(0.01, bits=7, max_shift=8, short=True)
+    ((0, 7), (3, 8))
     """
     _check_scale("multiplier", real)
     if not 1 <= bits <= 31:
@@ -165,7 +175,10 @@ def quantize_multiplier(
             f"the multiplier {real:g} is 2^{bits} or more and cannot be written with {bits} bits and a right shift",
             -shift,
         )
-    return (0, bits) if shift > max_shift else (multiplier, shift)
+    if shift <= max_shift:
+        return multiplier, shift
+    left = round(math.ldexp(multiplier, max_shift - shift)) if short else 0
+    return (left, max_shift) if left else (0, bits)
 
 
 def power_of_two(real: float, what: str = "scale") -> int:
@@ -411,6 +424,38 @@ def add_parameters(
         multiplier_b=int(round_away(math.ldexp(real_b, shift))),
         shift=shift,
     )
+
+
+def operand_sum_parameters(scale_a: float, scale_b: float, scale_y: float) -> AddScaling:
+    """Addition that rounds each operand to the scale of the result and adds those integers.
+
+    That is `half_up(d_1 m_1, n_1) + half_up(d_2 m_2, n_2)`, as TPU-MLIR has it. A multiplier is at most 126, and with its shift
+    (0 to 30) the nearest to the float32 ratio of the scales. The form is that of `double_rounding` without a shift to the left
+    and with a sum that goes through as it is.
+
+    >>> p = operand_sum_parameters(0.05, 0.1, 0.1)
+    >>> (p.multiplier_a / 2**p.shift_a, p.multiplier_b / 2**p.shift_b, p.multiplier / 2**p.shift)
+    (0.5, 1.0, 1.0)
+    """
+    _check_scales(a=scale_a, b=scale_b, y=scale_y)
+    of_a, of_b = _factor_of_an_operand(scale_a / scale_y), _factor_of_an_operand(scale_b / scale_y)
+    return AddScaling(Kind.DOUBLE_ROUNDING, 0, *of_a, *of_b, 1 << 30, 30)
+
+
+def _factor_of_an_operand(real: float) -> tuple[int, int]:
+    """The (multiplier, shift) of `double_rounding` that rounds `d * m / 2^n` once: `m` of 7 bits at most, `n` from 0 to 30."""
+    ratio = np.float32(real)
+    if round_away(float(ratio)) > 126:
+        raise ValueError(f"an operand is {real:g} times as coarse as the result, and the most is 126")
+    shifts = [n for n in range(31) if round_away(math.ldexp(float(ratio), n)) <= 126]
+    multipliers = [int(round_away(math.ldexp(float(ratio), n))) for n in shifts]
+    errors = [
+        np.float32(abs(math.ldexp(m, -n) - float(ratio))) for m, n in zip(multipliers, shifts, strict=True)
+    ]
+    best = int(np.argmin(errors))
+    # By a power of two above 1 the operand is shifted to the left first, which is exact.
+    left = max(0, (multipliers[best] >> shifts[best]).bit_length())
+    return multipliers[best] << (31 - shifts[best] - left), 31 - left
 
 
 def _check_shifts(shifts: Sequence[int], stage: StageLimits) -> None:

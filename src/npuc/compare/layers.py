@@ -240,7 +240,7 @@ def kept_rows(array: Array, keep: int | None, rows: int | None) -> Array:
 
 
 def _real(integers: Array, kind: QuantType) -> Array:
-    return (integers.astype(np.float64) - kind.zero_point) * kind.scale
+    return (integers.astype(np.float64) - kind.zero_point) * float(np.float32(kind.scale))
 
 
 def _comparable(expected: Array, kind: QuantType | None) -> Array:

@@ -65,8 +65,10 @@ class Layers(Protocol):
 
 
 def reals_of(integers: Array, scale: float, zero_point: int) -> Array:
-    """(q - zero point) x scale, as float32."""
-    return np.asarray(((integers.astype(np.int64) - zero_point) * scale).astype(np.float32))
+    """(q - zero point) x scale, in float32 as programs compute it (docs/arithmetic-eltwise.md)."""
+    return np.asarray(
+        ((integers.astype(np.int64) - zero_point) * float(np.float32(scale))).astype(np.float32)
+    )
 
 
 def layer_tensors(engine: IntegerEngine, inputs: Mapping[str, Array]) -> Iterator[LayerTensor]:

@@ -155,7 +155,9 @@ class IntegerEngine:
         array = program.value(index)
         kind = quant_of(value)
         if kind is not None and not self.raw:
-            reals = ((array.astype(np.int64) - kind.zero_point) * kind.scale).astype(np.float32)
+            reals = ((array.astype(np.int64) - kind.zero_point) * float(np.float32(kind.scale))).astype(
+                np.float32
+            )
             return np.asarray(reals, order="C")
         if is_narrow_float(element_of(value)) and not self.raw and not self._is_output(value):
             return np.asarray(array.astype(np.float32), order="C")

@@ -20,6 +20,7 @@ from npuc.arithmetic.requantization import is_power_of_two
 from npuc.ir import Graph, dtype_of, is_static, npu, result_names, shape_of, top
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, is_narrow_float, mlir_type, quant_of
+from npuc.ir.npu.arithmetic import rounds_operands
 from npuc.ir.npu.recurrent import STATE
 from npuc.partition.kinds import describe
 from npuc.partition.obstacles import Obstacle, ObstacleRule
@@ -327,6 +328,8 @@ def _output_stage(op: Any, graph: Graph, target: Target) -> Obstacle | None:
     alike = (
         isinstance(op, npu.MatMul) and op.kind is Kind.SINGLE_ROUNDING and Kind.DOUBLE_ROUNDING in stage.kinds
     )
+    # A sum whose operands alone are rounded (docs/arithmetic-eltwise.md) is two requantizations of one rounding each.
+    alike |= rounds_operands(op) and Kind.SINGLE_ROUNDING in stage.kinds
     if op.kind not in stage.kinds and not alike:
         allowed = " or ".join(stage.kinds)
         return Obstacle.of(

@@ -38,8 +38,7 @@ def activation_type(low: float, high: float, scheme: Scheme) -> QuantType:
         storage = "i8"
     least, most = _ends(dtype_of(storage), scheme.narrow_activations)
     if scheme.activation_scales == "affine":
-        # The scale is a float32 value, so that every tool that reads it computes with the same number.
-        scale = float(np.float32(max((high - low) / (most - least), _SMALLEST)))
+        scale = _single(max((high - low) / (most - least), _SMALLEST), scheme)
         zero = int(np.clip(round_away(np.array(least - low / scale)), least, most))
         return QuantType.of(scheme.activation, scale, zero)
     reach = max(-low, high)
@@ -49,7 +48,12 @@ def activation_type(low: float, high: float, scheme: Scheme) -> QuantType:
     if scheme.activation_scales is Scales.POWER_OF_TWO:
         return QuantType.of(storage, 2.0 ** ceil(log2(max(reach / half, _SMALLEST)) - 1e-9), zero)
     steps = half if scheme.full_range else half - 1
-    return QuantType.of(storage, float(np.float32(max(reach / steps, _SMALLEST))), zero)
+    return QuantType.of(storage, _single(max(reach / steps, _SMALLEST), scheme), zero)
+
+
+def _single(scale: float, scheme: Scheme) -> float:
+    """A float32 value, so that every tool that reads the scale computes with the same number; or the scale as it is."""
+    return scale if scheme.exact_scales else float(np.float32(scale))
 
 
 def range_of(kind: QuantType, scheme: Scheme) -> tuple[float, float]:

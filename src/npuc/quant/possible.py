@@ -65,6 +65,13 @@ def _of_scales(scheme: Scheme) -> Contradiction | None:
             "requantization by shifts alone needs power-of-two scales for activations and weights",
             "Set activation_scales and weight_scales to power_of_two, or another requant",
         )
+    if scheme.rounded_operands and (
+        scheme.requant is not Kind.SINGLE_ROUNDING or scheme.has_wide_activations
+    ):
+        return Contradiction(
+            "operands of sums are rounded by themselves with 8-bit activations under single_rounding only",
+            "Set requant to single_rounding, or rounded_operands to false",
+        )
     if scheme.full_range and scheme.narrow_activations:
         return Contradiction(
             "scales of the full range need the most negative integer, which narrow activations leave out",

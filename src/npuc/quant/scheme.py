@@ -54,15 +54,22 @@ class Scheme:
     """Symmetric scales are t/128 rather than t/127, and weights use all integers: t itself is clipped by one step."""
     requant: Kind = Kind.SINGLE_ROUNDING
     multiplier_bits: int = 31
-    """Magnitude bits of a requantization multiplier: 31, 15 or 7."""
+    """Magnitude bits of a requantization multiplier: 31, 24 (a factor that was float32), 15 or 7."""
     min_shift: int = -31
     """The least shift of a requantization; below zero is a shift to the left."""
     max_shift: int = 62
+    short_multipliers: bool = False
+    """A factor that is too small for the greatest shift has a multiplier of fewer bits rather than 0."""
     narrow_activations: bool = False
     """Signed activations leave out their most negative value."""
+    exact_scales: bool = False
+    """Scales of activations, which are not powers of two, are float64 numbers as other tools' are; otherwise float32."""
     unsigned_from_zero: bool = False
     """Unsigned activations without affine scales have zero point 0, and tensors with negative values are signed; otherwise the
     zero point is in the middle."""
+    rounded_operands: bool = False
+    """Sums round each operand to the scale of the result by itself, with multipliers of 7 bits, and add those integers, as
+    TPU-MLIR's do; otherwise the sum is rounded once. For 8-bit activations under `single_rounding`."""
     constant_rounding: Rounding = Rounding.HALF_AWAY
     """How weights, biases and other constants are rounded; entries of tables are rounded half away from zero."""
     sum_bits: int = 32
@@ -203,14 +210,20 @@ class Scheme:
     @property
     def stage(self) -> StageLimits:
         """What the parameters of an output stage are bound by."""
-        return {"bits": self.multiplier_bits, "max_shift": self.max_shift, "min_shift": self.min_shift}
+        return {
+            "bits": self.multiplier_bits,
+            "max_shift": self.max_shift,
+            "min_shift": self.min_shift,
+            "short": self.short_multipliers,
+        }
 
     @property
     def least_factor(self) -> float:
         """The smallest factor that a sum can be scaled by without its multiplier becoming 0."""
         if not self.requant.has_shift:
             return 0.0
-        return float(2.0 ** (self.requant.bits(self.multiplier_bits) - self.max_shift))
+        bits = 1 if self.short_multipliers else self.requant.bits(self.multiplier_bits)
+        return float(2.0 ** (bits - self.max_shift))
 
 
 SCHEMES: dict[str, Scheme] = {

@@ -38,11 +38,21 @@ def _is_pointwise(op: Conv, weight: Array) -> bool:
     return op.group == 1 and weight[0, 0].size == 1 and set(steps) == {1} and not any(op.pads)
 
 
+def _in_order(a: Array, b: Array) -> Array:
+    """a · b in float32, one product added behind the other, as a plain loop computes it."""
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    total: Array = np.zeros((len(a), b.shape[1]), np.float32)
+    for index in range(len(b)):
+        total += a[:, index, None] * b[index]
+    return total
+
+
 @dataclass(eq=False)
 class MergePair(GraphPattern):
     """conv + conv → conv, if both are pointwise."""
 
     between: tuple[str, ...]
+    single: bool
 
     @rewrites
     def match_and_rewrite(self, op: Conv, rewriter: PatternRewriter) -> None:
@@ -58,11 +68,11 @@ class MergePair(GraphPattern):
             return
         if not (_is_pointwise(first, inner) and _is_pointwise(op, outer)):
             return
-        matrix = outer.reshape(outer.shape[:2])
-        weight = (matrix @ inner.reshape(inner.shape[:2])).reshape(
+        matrix, product = outer.reshape(outer.shape[:2]), _in_order if self.single else np.matmul
+        weight = product(matrix, inner.reshape(inner.shape[:2])).reshape(
             len(outer), inner.shape[1], *inner.shape[2:]
         )
-        bias = matrix @ np.broadcast_to(biases[0], len(inner)) + biases[1]
+        bias = product(matrix, np.broadcast_to(biases[0], len(inner))[:, None])[:, 0] + biases[1]
         if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
             return
         result = op.results[0]
@@ -83,7 +93,9 @@ class MergePointwiseConvs(Pass):
     name: ClassVar[str] = "merge-pointwise-convs"
     between: tuple[str, ...] = ()
     """The names of tensors that may go; without them, all between such pairs."""
+    single: bool = False
+    """Whether weights are summed in float32 in their order, as tools do that merge with a plain loop; otherwise in float64."""
 
     def run(self, graph: Graph) -> None:
         """Merge what can be merged; of three in a row nothing is left but one."""
-        apply_patterns(graph, [MergePair(graph, self.between)])
+        apply_patterns(graph, [MergePair(graph, self.between, self.single)])

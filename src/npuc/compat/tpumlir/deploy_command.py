@@ -31,6 +31,7 @@ from npuc.compat.tpumlir.ranges import (
     layers_of,
     merged_like,
     ranges_for,
+    scales_of_maxima,
     weight_scales_for,
     with_measured,
 )
@@ -199,6 +200,8 @@ def _quantized(
     if options.quantize == "INT4":
         config = config.with_options({"weight": "i4"})
     scales = weight_scales_for(graph, table, options.calibration_table)
+    if options.quantize == "INT8":
+        scales = scales_of_maxima(graph, target) | scales
     return quantize_network(graph, ranges, config, target, scales)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind
 from npuc.arrays import Array
 from npuc.calib.table import CalibrationTable, Entry
 from npuc.compat.running import warn
@@ -15,7 +16,7 @@ from npuc.compat.tpumlir.names import names_of
 from npuc.compat.tpumlir.tables import VendorTable
 from npuc.engine import FloatEngine
 from npuc.errors import QuantizationError, UnknownTensorError
-from npuc.ir import Graph
+from npuc.ir import Graph, result_names, top
 from npuc.ir.passes import run_pipeline
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.from_target import fitted, misfit
@@ -57,7 +58,7 @@ def merged_like(graph: Graph, ranges: CalibrationTable) -> Graph:
     A network with a table of npuc's own, which has a row for every tensor, stays as it is.
     """
     missing = tuple(ranges.check(graph))
-    return run_pipeline(graph, [MergePointwiseConvs(between=missing)]) if missing else graph
+    return run_pipeline(graph, [MergePointwiseConvs(between=missing, single=True)]) if missing else graph
 
 
 def with_measured(
@@ -110,14 +111,45 @@ def int8_config(target: Target, *, asymmetric: bool = False) -> QuantizationConf
 
     A machine without the latter has signed integers for all.
     """
+    options, types = _rounding_of(target)
     if asymmetric:
-        return QuantizationConfig(scheme="int8")
+        return QuantizationConfig(scheme="int8", options=options, types=types)
     unsigned = replace(SCHEMES["int8-symmetric"], activation="ui8", unsigned_from_zero=True)
-    if misfit(fitted(unsigned, target), target) is not None:
-        return QuantizationConfig(scheme="int8-symmetric")
-    return QuantizationConfig(
-        scheme="int8-symmetric", options={"activation": "ui8", "unsigned_from_zero": True}
-    )
+    if misfit(fitted(unsigned, target), target) is None:
+        options |= {"activation": "ui8", "unsigned_from_zero": True}
+    return QuantizationConfig(scheme="int8-symmetric", options=options, types=types)
+
+
+def _rounding_of(target: Target) -> tuple[dict[str, Any], dict[str, Any]]:
+    """How TPU-MLIR's integers are rounded, as far as a machine rounds so: options of all layers, and those of single types.
+
+    Sums of products have one rounding of half up, by the integers of a factor in float32 and a shift of at most 30. Sums of two
+    tensors round each operand, averages have multipliers of 7 bits, and the weights of a product of matrices one scale. A machine
+    that has another rounding keeps its own.
+    """
+    if not _rounds_alike(target):
+        return {}, {}
+    options = {"requant": "single_rounding", "multiplier_bits": 24, "max_shift": 30, "short_multipliers": True,
+               "rounded_operands": True, "exact_scales": True}  # fmt: skip
+    return options, {"avg_pool": {"multiplier_bits": 7}, "matmul": {"per_channel": False}}
+
+
+def _rounds_alike(target: Target) -> bool:
+    how = target.arithmetic
+    return Kind.SINGLE_ROUNDING in how.requantization.kinds and how.requantization.multiplier_bits >= 24
+
+
+def scales_of_maxima(graph: Graph, target: Target) -> dict[str, Any]:
+    """The scales of the 8-bit weights of convolutions as TPU-MLIR has them: in float32, and never below 1e-5."""
+    if not _rounds_alike(target) or "per_channel" not in target.arithmetic.weights.granularity:
+        return {}
+    scales = {}
+    for op in graph.ops:
+        weight = graph.constant(op.operands[1]) if isinstance(op, top.Conv) else None
+        if weight is not None:
+            most = np.abs(weight.astype(np.float32)).reshape(len(weight), -1).max(axis=1)
+            scales[result_names(op)[0]] = np.maximum(most / np.float32(127), np.float32(1e-5))
+    return scales
 
 
 SCHEME_OF: dict[str, Any] = {

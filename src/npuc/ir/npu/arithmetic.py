@@ -5,6 +5,7 @@ docs/arithmetic.md gives for the op and the kind.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from xdsl.ir import Attribute
 
@@ -105,6 +106,17 @@ class Sum(Binary):
         require(len(self.parameters) == 7, f"{self.name} has 7 parameters, not {len(self.parameters)}")
         require_between("parameter", self.parameters, *INT32)
         require(len(self.factors) in (0, 2), f"{self.name} has 2 factors, not {len(self.factors)}")
+
+
+def rounds_operands(op: Any) -> bool:
+    """Whether an op is a sum that rounds each operand to the scale of the result and adds those integers as they are.
+
+    Its form is that of `double_rounding` without a shift to the left, and with a factor of 1 for the sum.
+    """
+    if not isinstance(op, Sum) or op.kind is not Kind.DOUBLE_ROUNDING:
+        return False
+    left, *_, multiplier, shift = op.parameters
+    return left == 0 and multiplier == 1 << shift
 
 
 @npu_op

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Kind
-from npuc.arithmetic.requantization import AddScaling, Scaling, add_parameters, mul_parameters
+from npuc.arithmetic.requantization import (
+    AddScaling,
+    Scaling,
+    add_parameters,
+    mul_parameters,
+    operand_sum_parameters,
+)
 from npuc.ir import Value, npu, top
 from npuc.ir.npu import NpuOp
 from npuc.quant.lower import LoweringContext
@@ -28,14 +34,17 @@ def add_properties(scaling: AddScaling) -> dict[str, Any]:
 
 @lowers(top.Add, top.Sub)
 def add(op: Any, context: LoweringContext) -> Value:
-    """One rounding, or TFLite's three."""
+    """One rounding, TFLite's three, or one of each operand."""
     scheme, y = context.scheme(op), context.type_of(op.y)
     a, b = context.integer(op.a), context.integer(op.b)
     types = context.type_of(op.a), context.type_of(op.b)
     width = 8 * max(t.dtype.itemsize for t in types)
     try:
-        scaling = add_parameters(
-            scheme.requant, types[0].scale, types[1].scale, y.scale, width=width, **scheme.stage
+        scales = types[0].scale, types[1].scale, y.scale
+        scaling = (
+            operand_sum_parameters(*scales)
+            if scheme.rounded_operands
+            else add_parameters(scheme.requant, *scales, width=width, **scheme.stage)
         )
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
@@ -47,7 +56,7 @@ def add(op: Any, context: LoweringContext) -> Value:
     kind: type[NpuOp] = npu.Add if isinstance(op, top.Add) else npu.Sub
     lo, hi = output_limits(y, op.relu, op.relu_limit, narrow=scheme.narrow_activations)
     total: Value = context.emit(
-        kind, a, b, to=y, kind=scheme.requant, lo=lo, hi=hi, loc=op.location, **add_properties(scaling)
+        kind, a, b, to=y, kind=scaling.kind, lo=lo, hi=hi, loc=op.location, **add_properties(scaling)
     ).y
     return total
 
