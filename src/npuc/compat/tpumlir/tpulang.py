@@ -23,8 +23,10 @@ from npuc import lang
 from npuc.arrays import Array
 from npuc.compare.tensors import Tolerance, compare_sets
 from npuc.compat.running import warn
+from npuc.compat.tpumlir import tpulang_operators
 from npuc.compat.tpumlir.chips import chip_named
 from npuc.compat.tpumlir.inputs import as_float
+from npuc.compat.tpumlir.tpulang_tensors import SESSION, TYPES, Tensor, apply, pads, result
 from npuc.engine import ALL_TENSORS, FloatEngine
 from npuc.errors import EngineError, NetworkError, NumericMismatchError, UsageError
 from npuc.flow import save_graph
@@ -41,47 +43,24 @@ __all__ = [
     "sin", "softmax", "softplus", "softsign", "sqrt", "square", "squeeze", "sub", "swish", "tanh", "tile", "unsqueeze",
 ]  # fmt: skip
 
-_TYPES = {
-    "float32": "f32", "float16": "f16", "int8": "i8", "uint8": "ui8", "int16": "i16", "uint16": "ui16", "int32": "i32",
-    "uint32": "ui32",
-}  # fmt: skip
 _EXACT = 1 << 24
 """Integers up to here are exact in float32, in which an integer convolution is computed."""
 
 
-class _Session:
-    """The network that is being built: a device, and how many tensors there are."""
-
-    def __init__(self, device: str = "") -> None:
-        self.device = device
-        self.tensors = 0
-
-    def next_name(self) -> str:
-        name = f"BMTensor{self.tensors}"
-        self.tensors += 1
-        return name
-
-
-_session = _Session()
-
-
 def init(device: str = "BM1684X", assign: bool = True) -> None:
     """Begin a network for a device."""
-    global _session
     chip_named(device, "TpuLang")
-    _session = _Session(device)
+    SESSION.begin(device)
 
 
 def deinit() -> None:
     """Forget the network."""
-    global _session
-    _session = _Session()
+    SESSION.begin("")
 
 
 def reset_default_graph(graph: Any = None) -> None:
     """Begin again, for the same device."""
-    global _session
-    _session = _Session(_session.device)
+    SESSION.begin(SESSION.device)
 
 
 reset_graph = reset_default_graph
@@ -89,126 +68,7 @@ reset_graph = reset_default_graph
 
 def get_default_graph() -> Any:
     """The network that is being built."""
-    return _session
-
-
-class Tensor:
-    """An input, a constant (`ttype="coeff"` or `is_const=True`), or the result of an operator."""
-
-    def __init__(
-        self,
-        shape: Sequence[int] | int = (),
-        name: str | None = None,
-        ttype: str = "neuron",
-        data: Any = None,
-        dtype: str = "float32",
-        scale: Any = None,
-        zero_point: Any = None,
-        is_const: bool = False,
-    ) -> None:
-        if dtype not in _TYPES:
-            raise UsageError(f"'{dtype}' is no type of TpuLang", fix=f"There are: {', '.join(_TYPES)}")
-        self.shape = [shape] if isinstance(shape, int) else list(shape)
-        self.name = name or _session.next_name()
-        self.dtype = dtype
-        self.ttype = "coeff" if is_const else ttype
-        self.scale, self.zero_point = scale, zero_point
-        self.data = None if data is None else self._shaped(np.asarray(data))
-        self._preprocess: Any = None
-        self._lang: lang.Tensor | None = None
-        if self.ttype == "coeff" and self.data is None:
-            raise NetworkError(f"the constant '{self.name}' has no data", fix="Give data=")
-
-    def _shaped(self, data: Array) -> Array:
-        size = int(np.prod(self.shape, dtype=object))
-        if self.shape and size != data.size:
-            raise NetworkError(
-                f"tensor '{self.name}' has shape {self.shape}, and its data {list(data.shape)}"
-            )
-        self.shape = self.shape or list(data.shape)
-        return data.reshape(self.shape).astype(self.dtype)
-
-    def quantization(self, scale: Any = None, zero_point: Any = None) -> None:
-        """State the scale and the zero point of its integers."""
-        self.scale, self.zero_point = scale, zero_point
-
-    def preprocess(
-        self,
-        mean: Sequence[float] = (0.0, 0.0, 0.0),
-        scale: Sequence[float] = (1.0, 1.0, 1.0),
-        pixel_format: str = "bgr",
-        channel_format: str = "nchw",
-        resize_dims: Sequence[int] | None = None,
-        keep_aspect_ratio: bool = False,
-        keep_ratio_mode: str = "letterbox",
-        pad_value: int = 0,
-        pad_type: str = "center",
-    ) -> None:
-        """How an image becomes this input."""
-        from npuc.images.preprocess import Preprocess
-
-        if keep_ratio_mode != "letterbox":
-            raise UsageError(f"keep_ratio_mode '{keep_ratio_mode}' is not supported")
-        self._preprocess = Preprocess.from_dict(
-            {
-                "mean": tuple(mean),
-                "scale": tuple(scale),
-                "pixel_format": pixel_format,
-                "layout": channel_format,
-                "keep_aspect_ratio": keep_aspect_ratio,
-                "pad_value": pad_value,
-                "pad_type": pad_type,
-                "interpolation": "opencv-linear",
-                **({"resize": tuple(resize_dims)} if resize_dims else {}),
-            }
-        )
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether its values are known."""
-        return self.ttype == "coeff"
-
-    @property
-    def value(self) -> lang.Tensor:
-        """The tensor of `npuc.lang`."""
-        if self._lang is None:
-            if self.is_constant:
-                assert self.data is not None
-                self._lang = lang.constant(self.data, name=self.name)
-            else:
-                self._lang = lang.input(
-                    self.name, self.shape, _TYPES[self.dtype], preprocess=self._preprocess
-                )
-        return self._lang
-
-    def __repr__(self) -> str:
-        return f"Tensor({self.name}, {self.shape}, {self.dtype})"
-
-
-def _result(built: lang.Tensor, name: str) -> Tensor:
-    types = {short: long for long, short in _TYPES.items()}
-    tensor = Tensor(list(built.shape), name, dtype=types.get(built.dtype, "float32"))
-    tensor._lang = built
-    return tensor
-
-
-def _apply(
-    function: Callable[..., lang.Tensor], operands: Sequence[Any], out_name: str | None, **properties: Any
-) -> Tensor:
-    """The result of an operator of `npuc.lang`, under its name here."""
-    name = out_name or _session.next_name()
-    given = [operand.value if isinstance(operand, Tensor) else operand for operand in operands]
-    return _result(function(*given, name=name, **properties), name)
-
-
-def _pads(pad: Sequence[int] | None) -> tuple[int, int, int, int]:
-    """[up, down, left, right] as npuc has it: up, left, down, right."""
-    if pad is None:
-        return 0, 0, 0, 0
-    if len(pad) != 4:
-        raise NetworkError(f"pad {list(pad)} is not [up, down, left, right]")
-    up, down, left, right = pad
-    return up, left, down, right
+    return SESSION
 
 
 def conv_v2(
@@ -241,7 +101,7 @@ def conv_v2(
     window = {
         "strides": tuple(stride or (1, 1)),
         "dilations": tuple(dilation or (1, 1)),
-        "pads": _pads(pad),
+        "pads": pads(pad),
         "group": group,
     }
     if tensor_i.dtype.startswith("float"):
@@ -252,7 +112,7 @@ def conv_v2(
         if input_zp or weight_zp:
             raise NetworkError("zero points are for integer convolutions", where="conv_v2")
         operands = [tensor_i, weight] if flat is None else [tensor_i, weight, flat]
-        return _apply(lang.conv, operands, out_name, **window)
+        return apply(lang.conv, operands, out_name, **window)
     return _integer_conv(tensor_i, weight, flat, input_zp, weight_zp, out_dtype or "int32", out_name, window)
 
 
@@ -287,13 +147,13 @@ def _integer_conv(
             where="conv_v2",
             fix="Use a smaller kernel, or float32",
         )
-    name = out_name or _session.next_name()
+    name = out_name or SESSION.next_name()
     real = lang.cast(x.value, to="f32", name=f"{name}/input")
     if np.any(zero):
         real = lang.sub(real, lang.constant(zero.astype(np.float32)), name=f"{name}/centred")
     flat = None if bias is None or bias.data is None else bias.data.astype(np.float32).reshape(-1)
     built = lang.conv(real, lang.constant(kernel.astype(np.float32)), flat, name=f"{name}/sums", **window)
-    return _result(lang.cast(built, to=_TYPES[out_dtype], name=name), name)
+    return result(lang.cast(built, to=TYPES[out_dtype], name=name), name)
 
 
 def _zero_points(value: int | Sequence[int] | None, channels: int) -> Array:
@@ -316,9 +176,9 @@ def deconv(
     out_name: str | None = None,
 ) -> Tensor:
     """A transposed convolution."""
-    return _apply(
+    return apply(
         lang.deconv, [tensor_i, weight, bias], out_name, strides=tuple(stride or (1, 1)), dilations=tuple(dilation or (1, 1)),
-        pads=_pads(pad), output_padding=tuple(output_padding or (0, 0)), group=group,
+        pads=pads(pad), output_padding=tuple(output_padding or (0, 0)), group=group,
     )  # fmt: skip
 
 
@@ -342,18 +202,18 @@ def custom(
             raise NetworkError(
                 f"parameter '{key}' is no number or list of up to 16 numbers", where=f"custom '{op_name}'"
             )
-    results = [(shape, _TYPES[dtype]) for shape, dtype in zip(shapes, out_dtypes, strict=True)]
+    results = [(shape, TYPES[dtype]) for shape, dtype in zip(shapes, out_dtypes, strict=True)]
     names = list(out_names or [])
     name = names[0] if len(names) == 1 else ""
     operands = [tensor.value for tensor in tensors_in]
     built = lang.custom(op_name, operands, results, attributes=dict(params or {}), name=name)
-    names += [_session.next_name() for _ in built[len(names) :]]
-    return [_result(tensor, own) for tensor, own in zip(built, names, strict=True)]
+    names += [SESSION.next_name() for _ in built[len(names) :]]
+    return [result(tensor, own) for tensor, own in zip(built, names, strict=True)]
 
 
 def _unary(function: Callable[..., lang.Tensor], words: str) -> Callable[..., Tensor]:
     def operator(input: Tensor, out_name: str | None = None) -> Tensor:
-        return _apply(function, [input], out_name)
+        return apply(function, [input], out_name)
 
     operator.__doc__ = words
     return operator
@@ -370,7 +230,7 @@ def _binary(function: Callable[..., lang.Tensor], words: str) -> Callable[..., T
     ) -> Tensor:
         if scale is not None or zero_point is not None:
             raise UsageError(f"scale= and zero_point= of {words} are not supported", fix="Compute in float32")
-        return _apply(function, [tensor_i0, tensor_i1], out_name)
+        return apply(function, [tensor_i0, tensor_i1], out_name)
 
     operator.__doc__ = words
     return operator
@@ -409,27 +269,27 @@ max, min = _binary(lang.max, "max"), _binary(lang.min, "min")
 
 def square(input: Tensor, out_name: str | None = None) -> Tensor:
     """x * x"""
-    return _apply(lang.mul, [input, input], out_name)
+    return apply(lang.mul, [input, input], out_name)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, out_name: str | None = None) -> Tensor:
     """x, or x times the slope below 0."""
-    return _apply(lang.leaky_relu, [input], out_name, alpha=negative_slope)
+    return apply(lang.leaky_relu, [input], out_name, alpha=negative_slope)
 
 
 def elu(input: Tensor, out_name: str | None = None) -> Tensor:
     """x, or exp(x) - 1 below 0."""
-    return _apply(lang.elu, [input], out_name)
+    return apply(lang.elu, [input], out_name)
 
 
 def prelu(input: Tensor, slope_coeff: Tensor, out_name: str | None = None) -> Tensor:
     """x, or x times a constant below 0."""
-    return _apply(lang.prelu, [input, slope_coeff], out_name)
+    return apply(lang.prelu, [input, slope_coeff], out_name)
 
 
 def clamp(input: Tensor, min: float, max: float, out_name: str | None = None) -> Tensor:
     """Values limited to [min, max]."""
-    return _apply(lang.clip, [input], out_name, min=float(min), max=float(max))
+    return apply(lang.clip, [input], out_name, min=float(min), max=float(max))
 
 
 clip = clamp
@@ -437,18 +297,18 @@ clip = clamp
 
 def matmul(input: Tensor, right: Tensor, bias: Tensor | None = None, out_name: str | None = None) -> Tensor:
     """The product of matrices."""
-    return _apply(lang.matmul, [input, right] if bias is None else [input, right, bias], out_name)
+    return apply(lang.matmul, [input, right] if bias is None else [input, right, bias], out_name)
 
 
 def softmax(input: Tensor, axis: int, out_name: str | None = None) -> Tensor:
     """Softmax along an axis."""
-    return _apply(lang.softmax, [input], out_name, axis=axis)
+    return apply(lang.softmax, [input], out_name, axis=axis)
 
 
 def concat(inputs: Sequence[Tensor], axis: int = 0, out_name: str | None = None) -> Tensor:
     """Tensors one behind the other."""
-    name = out_name or _session.next_name()
-    return _result(lang.concat([tensor.value for tensor in inputs], axis=axis, name=name), name)
+    name = out_name or SESSION.next_name()
+    return result(lang.concat([tensor.value for tensor in inputs], axis=axis, name=name), name)
 
 
 def reshape(tensor: Tensor, new_shape: Sequence[int], out_name: str | None = None) -> Tensor:
@@ -457,7 +317,7 @@ def reshape(tensor: Tensor, new_shape: Sequence[int], out_name: str | None = Non
     if shape.count(-1) == 1:
         known = int(np.prod([side for side in shape if side != -1], dtype=object)) or 1
         shape[shape.index(-1)] = int(np.prod(tensor.shape, dtype=object)) // known
-    return _apply(lang.reshape, [tensor], out_name, shape=tuple(shape))
+    return apply(lang.reshape, [tensor], out_name, shape=tuple(shape))
 
 
 def squeeze(tensor_i: Tensor, axis: Sequence[int] | int | None = None, out_name: str | None = None) -> Tensor:
@@ -480,12 +340,12 @@ def unsqueeze(input: Tensor, axis: Sequence[int] | int = (1,), out_name: str | N
 
 def permute(input: Tensor, order: Sequence[int], out_name: str | None = None) -> Tensor:
     """The axes in another order."""
-    return _apply(lang.permute, [input], out_name, order=tuple(order))
+    return apply(lang.permute, [input], out_name, order=tuple(order))
 
 
 def tile(tensor_i: Tensor, reps: Sequence[int], out_name: str | None = None) -> Tensor:
     """Copies along each axis."""
-    return _apply(lang.tile, [tensor_i], out_name, repeats=tuple(reps))
+    return apply(lang.tile, [tensor_i], out_name, repeats=tuple(reps))
 
 
 def cast(
@@ -495,7 +355,7 @@ def cast(
     round_mode: str = "half_away_from_zero",
 ) -> Tensor:
     """The elements in another type."""
-    return _apply(lang.cast, [tensor_i], out_name, to=_TYPES[out_dtype])
+    return apply(lang.cast, [tensor_i], out_name, to=TYPES[out_dtype])
 
 
 def reduce(tensor_i: Tensor, method: str = "ReduceSum", axes: Sequence[int] | int = (1,), keep_dims: bool = True,
@@ -503,27 +363,27 @@ def reduce(tensor_i: Tensor, method: str = "ReduceSum", axes: Sequence[int] | in
     """Sum, mean, largest, smallest or product over axes: ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd."""
     axes = (axes,) if isinstance(axes, int) else tuple(axes)
     kind = method.removeprefix("Reduce").lower()
-    return _apply(lang.reduce, [tensor_i], out_name, kind=kind, axes=axes, keepdims=keep_dims)
+    return apply(lang.reduce, [tensor_i], out_name, kind=kind, axes=axes, keepdims=keep_dims)
 
 
 def arg(
     input: Tensor, method: str = "max", axis: int = 0, keep_dims: bool = True, out_name: str | None = None
 ) -> Tensor:
     """Where the largest or the smallest element is."""
-    return _apply(lang.arg, [input], out_name, kind=method, axis=axis, keepdims=keep_dims)
+    return apply(lang.arg, [input], out_name, kind=method, axis=axis, keepdims=keep_dims)
 
 
 def maxpool2d(input: Tensor, kernel: Sequence[int], stride: Sequence[int] | None = None, pad: Sequence[int] | None = None,
               ceil_mode: bool = False, out_name: str | None = None) -> Tensor:  # fmt: skip
     """The largest element of each window."""
-    return _apply(lang.max_pool, [input], out_name, kernel=tuple(kernel), strides=tuple(stride or kernel), pads=_pads(pad),
+    return apply(lang.max_pool, [input], out_name, kernel=tuple(kernel), strides=tuple(stride or kernel), pads=pads(pad),
                   ceil_mode=ceil_mode)  # fmt: skip
 
 
 def avgpool2d(input: Tensor, kernel: Sequence[int], stride: Sequence[int] | None = None, pad: Sequence[int] | None = None,
               ceil_mode: bool = False, out_name: str | None = None) -> Tensor:  # fmt: skip
     """The mean of each window."""
-    return _apply(lang.avg_pool, [input], out_name, kernel=tuple(kernel), strides=tuple(stride or kernel), pads=_pads(pad),
+    return apply(lang.avg_pool, [input], out_name, kernel=tuple(kernel), strides=tuple(stride or kernel), pads=pads(pad),
                   ceil_mode=ceil_mode)  # fmt: skip
 
 
@@ -611,8 +471,9 @@ def _compare(
 
 
 def __getattr__(name: str) -> Any:
+    if name in tpulang_operators.__all__:
+        return getattr(tpulang_operators, name)
     if name.startswith("_"):
         raise AttributeError(name)
-    raise AttributeError(
-        f"TpuLang's operator '{name}' is not supported here; there are: {', '.join(sorted(__all__))}"
-    )
+    known = ", ".join(sorted([*__all__, *tpulang_operators.__all__]))
+    raise AttributeError(f"TpuLang's operator '{name}' is not supported here; there are: {known}")
