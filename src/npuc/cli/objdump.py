@@ -56,12 +56,15 @@ class ObjdumpCommand(CommandOptions):
 @takes(ObjdumpCommand)
 def command(args: ObjdumpCommand) -> None:
     """Run the command."""
+    from npuc.files import existing_file
+    from npuc.frontend.sniff import describe_content
     from npuc.program.disassemble import Selection, printable, select
     from npuc.program.file import named_entry, section_list
     from npuc.program.model import NpuSubgraph
 
     printer = Printer(quiet=args.as_json, as_json=args.as_json)
-    if args.model.suffix == ".bmodel":
+    # A .bmodel of model_deploy.py (docs/migrate-tpu-mlir.md) is a compiled model of npuc.
+    if args.model.suffix == ".bmodel" and describe_content(existing_file(args.model)).kind != "npu":
         _print_bmodel(printer, args)
         return
     entries = options.compiled_entries(args.model)

@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from npuc.compat.acuity.model_files import AcuityModel, save_model, with_suffix
 from npuc.compat.acuity.options import one_of, parser, sub_command, tell_equivalent
+from npuc.compat.acuity.predef_file import placeholder_values
 from npuc.compat.arguments import VendorParser
 from npuc.compat.running import warn
 from npuc.errors import FileFormatError, NpucError, UsageError
@@ -24,7 +23,6 @@ from npuc.frontend.sniff import describe_content
 from npuc.ir import Graph, shape_of
 from npuc.ir.passes import run_pipeline
 from npuc.quant.prequantized import is_quantized
-from npuc.tensors import TensorFile
 from npuc.transform.input_types import with_input_types
 from npuc.transform.quantized_inputs import with_quantized_inputs
 from npuc.words import counted
@@ -160,7 +158,7 @@ def _plain_options(path: Path, options: Namespace) -> ImportOptions:
     if pieces:
         inputs, outputs = _pieces(pieces)
     weights = getattr(options, "weights", None)
-    constants = _constants(getattr(options, "predef_file", None))
+    constants = placeholder_values(getattr(options, "predef_file", None))
     return ImportOptions(
         inputs=inputs,
         outputs=outputs,
@@ -192,26 +190,6 @@ def _pieces(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         inputs.update(dict.fromkeys(word.strip() for word in begin.split(",")))
         outputs.update(dict.fromkeys(word.strip() for word in end.split(",")))
     return tuple(inputs), tuple(outputs)
-
-
-def _constants(path: str | None) -> dict[str, str]:
-    """The values of placeholders in an .npz file."""
-    if not path:
-        return {}
-    tensors = TensorFile(path)
-    if "map" in tensors:
-        raise UsageError(
-            f"--predef-file {path} has a 'map', which is a pickled object and is not read",
-            fix="Name the placeholder itself: np.savez(file, **{'inference/train_stage': False})",
-        )
-    return {
-        name: ",".join(
-            str(value) for value in np.atleast_1d(np.asarray(tensors[name])).ravel().astype(np.float64)
-        )
-        if np.asarray(tensors[name]).dtype.kind == "f"
-        else ",".join(str(int(value)) for value in np.atleast_1d(np.asarray(tensors[name])).ravel())
-        for name in tensors
-    }
 
 
 def _sizes(text: str | None) -> list[tuple[int, ...]]:

@@ -64,10 +64,9 @@ IGNORED = {
     "max_custom_sample_point_num": _COUNTERS,
     "stack_size": "programs have no stack",
     "ocm_addr": "there is no second memory on the chip",
+    "ocm_size": "there is no second memory on the chip, and results are the same without",
 }
 """Keys without an effect here, and why."""
-REFUSED = {"ocm_size": "these targets have no second memory on the chip"}
-"""Keys that are not supported, unless they are 0, and why."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +84,7 @@ class BuildRequest:
 
 def request_of(section: CfgSection) -> BuildRequest:
     """A checked section, and the machine that it names."""
-    values = {key: value for key, value in section.values.items() if key not in REFUSED or value.strip("0")}
-    section = CfgSection(section.name, values, section.path)
-    section.check_known(KEYS, IGNORED, REFUSED)
+    section.check_known(KEYS, IGNORED, {})
     target = resolve_target(section.text("target"))
     local = section.integer("tcm_size", 0, 1, 1 << 20) if "tcm_size" in section.values else None
     shared = section.integer("gm_size", 0, 1, 1 << 20) if "gm_size" in section.values else None
@@ -130,38 +127,44 @@ def write_profile(model: CompiledModel, target: Target, folder: Path) -> list[Pa
     return paths
 
 
-def read_raw(model: CompiledModel, files: Sequence[str]) -> dict[str, Array]:
-    """The inputs of a program from raw files of its integers, in their order; float32 files are taken, too."""
+def read_raw(model: CompiledModel, files: Sequence[str], batches: int = 1) -> list[dict[str, Array]]:
+    """The inputs of a program from raw files of its integers, in their order; a file may hold several batches."""
     tensors = Runner(model, raw=True).input_tensors
     if len(files) != len(tensors):
         names = ", ".join(tensor.name for tensor in tensors)
         raise UsageError(f"inputs names {len(files)} files, and the program has the inputs {names}")
-    return {
-        tensor.name: _raw(existing_file(file), tensor) for file, tensor in zip(files, tensors, strict=True)
+    arrays = {
+        tensor.name: _raw(existing_file(file), tensor, batches)
+        for file, tensor in zip(files, tensors, strict=True)
     }
+    return [{name: array[number] for name, array in arrays.items()} for number in range(batches)]
 
 
-def _raw(path: Path, tensor: Any) -> Array:
+def _raw(path: Path, tensor: Any, batches: int) -> Array:
     data = path.read_bytes()
-    count = int(np.prod(tensor.shape, dtype=np.int64))
+    count = int(np.prod(tensor.shape, dtype=np.int64)) * batches
     if len(data) == count * tensor.dtype.itemsize:
         stored: Array = np.frombuffer(data, tensor.dtype.newbyteorder("<"))
-        return stored.astype(tensor.dtype).reshape(tensor.shape)
+        return stored.astype(tensor.dtype).reshape(batches, *tensor.shape)
+    times = f"{batches} times " if batches > 1 else ""
     raise FileFormatError(
         f"has {len(data)} bytes, and the input '{tensor.name}' has {count * tensor.dtype.itemsize}: "
-        f"{list(tensor.shape)} of {tensor.dtype}",
+        f"{times}{list(tensor.shape)} of {tensor.dtype}",
         where=str(path),
     )
 
 
-def run_program(model: CompiledModel, inputs: Mapping[str, Array], output: str) -> list[Path]:
-    """Run a program on integers, and write its outputs: the first to the file named, others with a number behind it."""
+def run_program(model: CompiledModel, batches: Sequence[Mapping[str, Array]], output: str) -> list[Path]:
+    """Run a program on the integers of some batches, and write its outputs, those of all batches one behind the other.
+
+    The first output goes to the file named, others with a number behind its name.
+    """
     with Runner(model, raw=True) as runner:
-        results = runner.run(dict(inputs))
+        results = [runner.run(dict(inputs)) for inputs in batches]
     paths = []
-    for number, array in enumerate(results.values()):
+    for number, name in enumerate(results[0]):
         path = Path(f"{output}{number or ''}")
-        write_raw(path, np.ascontiguousarray(array))
+        write_raw(path, np.ascontiguousarray(np.concatenate([result[name] for result in results])))
         paths.append(path)
     return paths
 
@@ -212,7 +215,6 @@ def _parser(command: str, words: str, output: str) -> VendorParser:
     for name, reason in IGNORED.items():
         names = ("-L", f"--{name}") if name == "local_lib" else (f"--{name}",)
         parser.add_ignored(names[-1], reason)
-    parser.add("--ocm_size", default="0", metavar="KB", help="must be 0")
     return parser
 
 
@@ -226,7 +228,6 @@ def _section(options: Any, command: str) -> CfgSection:
         "gm_size",
         "png",
         "svg",
-        "ocm_size",
         "dump_tensors",
     )
     values = {key: str(value) for key in names if (value := getattr(options, key, None))}
@@ -281,8 +282,8 @@ def run_section(graph: Graph, request: BuildRequest, output: str, profile: bool 
     """Build, run on the inputs of a section, and write outputs, dumps and the profile."""
     model = build(graph, request, graph.name or "graph")
     files = request.section.names("inputs")
-    inputs = read_raw(model, files)
-    paths = run_program(model, inputs, output)
+    (inputs,) = read_raw(model, files)
+    paths = run_program(model, [inputs], output)
     print(f"Total outputs: {len(paths)}: {', '.join(map(str, paths))}")
     if request.section.flag("dump_all_tensors") or "dump_tensors" in request.section.values:
         folder = Path(output).parent / "dump"

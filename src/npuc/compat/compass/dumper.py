@@ -22,17 +22,22 @@ def main(arguments: list[str]) -> int:
     parser.add("-o", "--output", default="output.bin", help="where the first output is written")
     parser.add("--dump_addr_cfg", action="store_true", help=f"write the addresses to {ADDRESSES}")
     parser.add("--load_addr_cfg", metavar="INI", help="addresses to run with")
-    parser.add("--multi_core", type=int, default=1, help="cores")
-    parser.add("--multi_batch", type=int, default=1, help="batches")
+    parser.add(
+        "--multi_batch", type=int, default=1, help="how many batches the raw files hold, one behind the other"
+    )
     parser.add("-v", "--version", action="store_true", help="the version")
     parser.add_ignored("--simulator", "programs run on npuc's own simulator")
-    parser.add_refused(
+    parser.add_ignored(
+        "--multi_core",
+        "a program runs on the cores that it was built for, with the same results",
+    )
+    parser.add_ignored(
         "--disable_gm",
-        "a program is built with its shared memory: set gm_size in aipugb",
+        "a program runs with the shared memory that it was built for (gm_size of aipugb), and its results are the same without",
         action="store_true",
     )
-    parser.add_refused("--ocm_addr", "there is no second memory on the chip", unless="0")
-    parser.add_refused("--ocm_size", "there is no second memory on the chip", unless="0")
+    parser.add_ignored("--ocm_addr", "there is no second memory on the chip")
+    parser.add_ignored("--ocm_size", "there is no second memory on the chip")
     options = parser.parse(arguments)
     if options.version:
         import npuc
@@ -41,11 +46,8 @@ def main(arguments: list[str]) -> int:
         return 0
     if not options.bin:
         raise UsageError("aipudumper needs a program", fix="aipudumper aipu.bin --dump_addr_cfg")
-    if options.multi_core != 1 or options.multi_batch != 1:
-        raise UsageError(
-            "cores and batches are those that the program was built for",
-            fix="Leave --multi_core and --multi_batch out",
-        )
+    if options.multi_batch < 1:
+        raise UsageError(f"--multi_batch {options.multi_batch} is not 1 or more")
     model = load_compiled(existing_file(options.bin))
     if options.dump_addr_cfg:
         with write_atomically(Path(ADDRESSES)) as out:
@@ -54,7 +56,8 @@ def main(arguments: list[str]) -> int:
     if options.load_addr_cfg:
         model = relocate(model, read_addresses(existing_file(options.load_addr_cfg), model))
     if options.inputs:
-        paths = run_program(model, read_raw(model, comma_list(options.inputs)), options.output)
+        batches = read_raw(model, comma_list(options.inputs), options.multi_batch)
+        paths = run_program(model, batches, options.output)
         print(f"outputs: {', '.join(map(str, paths))}")
     elif not options.dump_addr_cfg:
         raise UsageError("nothing is asked for", fix="Give --dump_addr_cfg, or -i with raw inputs")

@@ -28,6 +28,7 @@ from npuc.program.model import CompiledModel, CpuSubgraph
 from npuc.sim import simulate
 
 _MEGA = 1 << 20
+_SUMMARY = "xclbin.ex.run_summary"
 _LARGEST_FILE = 1 << 20
 _MISSING_COMMA = re.compile(r'([}\]"])(\s*\n\s*")')
 _HEAD = ("DPU Id", "Bat", "SubGraph", "WL", "RT", "Perf", "LdWB", "LdFM", "StFM", "AvgBw")
@@ -81,13 +82,26 @@ def main(arguments: list[str]) -> int:
         _tell(summary_of(models, trace, layers=given.fine_grained), given.output)
         Path("vaitrace.json").unlink()
     else:
-        for name, rows in tables_of(models, trace, layers=given.fine_grained).items():
+        tables = tables_of(models, trace, layers=given.fine_grained)
+        for name, rows in tables.items():
             _write_csv(Path(name), rows)
+        _write_run_summary(command, trace, list(tables))
         print(
-            "written: vaitrace.json (https://ui.perfetto.dev), vaitrace_dpu.csv, vaitrace_cpu.csv",
+            f"written: vaitrace.json (https://ui.perfetto.dev), vaitrace_dpu.csv, vaitrace_cpu.csv, {_SUMMARY}",
             file=sys.stderr,
         )
     return trace.status
+
+
+def _write_run_summary(command: list[str], trace: ProgramTrace, tables: list[str]) -> None:
+    """The file that names all files of a run, in a form of npuc's own: the vendor publishes none of its own."""
+    files = [
+        {"name": "vaitrace.json", "type": "TRACE"},
+        *({"name": name, "type": "TABLE"} for name in tables),
+    ]
+    content = {"command": command, "status": trace.status, "seconds": round(trace.seconds, 6), "files": files}
+    with write_atomically(Path(_SUMMARY)) as out:
+        out.write(json.dumps({"version": 1, "tool": "npuc", "run": content}, indent=1).encode())
 
 
 def _divided(arguments: list[str]) -> tuple[list[str], list[str]]:

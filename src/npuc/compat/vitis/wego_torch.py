@@ -23,11 +23,12 @@ from npuc.compat.vitis.notices import note, refusal, warn
 from npuc.compat.vitis.pytorch_nndct.quantizer import torch_quantizer
 from npuc.compat.vitis.targets import B4096
 from npuc.errors import UsageError
+from npuc.export.torch.carried import carried_network
 from npuc.flow import compile_network
 from npuc.integrations.signature import described_as
 from npuc.integrations.torch.integers import IntegerModule
 from npuc.integrations.torch.module import NpuModule
-from npuc.ir import shape_of
+from npuc.ir import Graph, shape_of
 from npuc.target import load_target
 from npuc.target.fingerprint import fingerprint_of
 
@@ -107,15 +108,10 @@ def version() -> str:
 
 
 def compile(module: Any, options: CompileOptions | None = None) -> NpuModule:
-    """Compile what `quantize` gave."""
+    """Compile what `quantize` gave, or what `torch.jit.load` reads of a file of `export_torch_script`."""
     options = options or CompileOptions()
-    if not isinstance(module, IntegerModule):
-        raise refusal(
-            "WEGO_TORCH_INVALID_MODEL",
-            f"the module is a {type(module).__name__}, and not one that wego_torch.quantize gave",
-            "A TorchScript file has no scales in it: quantize here, or use npuc.torch.compile_module",
-        )
-    shapes = [tuple(shape_of(port.value)) for port in module.graph.inputs]
+    graph, metadata = _network_of(module)
+    shapes = [tuple(shape_of(port.value)) for port in graph.inputs]
     for meta, shape in zip(options.inputs_meta, shapes, strict=False):
         if tuple(meta.input_shape)[1:] != shape[1:]:
             raise UsageError(
@@ -125,8 +121,22 @@ def compile(module: Any, options: CompileOptions | None = None) -> NpuModule:
         note("zendnn_enable means nothing here: ONNX Runtime computes CPU parts")
     least = (options.partition_options or PartitionOptions()).wego_subgraph_min_ops_number
     settings = ProgramOptions(least_ops=max(1, least + 1 if least else 1))
-    done = compile_network(module.graph, load_target(B4096), settings, "wego")
-    return NpuModule(replace(done.model, metadata={**done.model.metadata, **described_as(module.signature)}))
+    done = compile_network(graph, load_target(B4096), settings, "wego")
+    return NpuModule(replace(done.model, metadata={**done.model.metadata, **metadata}))
+
+
+def _network_of(module: Any) -> tuple[Graph, dict[str, str]]:
+    """The integers of a module, and how it is called."""
+    if isinstance(module, IntegerModule):
+        return module.graph, dict(described_as(module.signature))
+    carried = carried_network(module) if isinstance(module, torch.nn.Module) else None
+    if carried is None:
+        raise refusal(
+            "WEGO_TORCH_INVALID_MODEL",
+            f"the module is a {type(module).__name__} without the scales of a quantized network",
+            "Give what wego_torch.quantize returned, or torch.jit.load of a file that export_torch_script wrote",
+        )
+    return carried
 
 
 def quantize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from npuc.compat.running import warn
 from npuc.errors import FileFormatError
 from npuc.files import existing_model
 from npuc.flow import load_model, network_to_quantize, quantize_network
@@ -14,6 +15,7 @@ from npuc.frontend.sniff import describe_content
 from npuc.ir import Graph
 from npuc.program.file import load_compiled
 from npuc.program.model import CompiledModel
+from npuc.quant.config import QuantizationConfig
 from npuc.quant.prequantized import is_quantized
 from npuc.quant.report import is_integer
 from npuc.target import Target
@@ -35,7 +37,10 @@ def open_xmodel(path: Path | str) -> CompiledModel | Graph:
 
 
 def integer_network(path: Path | str, target: Target) -> Graph:
-    """The integers of a quantized model: an `.xmodel`, or an ONNX or other file with quantize and dequantize nodes."""
+    """The integers of a quantized model: an `.xmodel`, or an ONNX or other file with quantize and dequantize nodes.
+
+    Of a float model no integers are known: all its layers are left to the CPU.
+    """
     path = existing_model(path)
     content = describe_content(path)
     if content.kind == "npu":
@@ -44,9 +49,9 @@ def integer_network(path: Path | str, target: Target) -> Graph:
         return graph
     graph = network_to_quantize(path)
     if not is_quantized(graph):
-        raise FileFormatError(
-            "is a float model (XCOM_FRONTEND_QUANT_ATTR_MISSING)",
-            where=str(path),
-            fix="Quantize it first: vai_q_onnx, pytorch_nndct, vai_q_tensorflow or 'npuc quantize'",
+        warn(
+            f"{path} is a float model (XCOM_FRONTEND_QUANT_ATTR_MISSING): no layer runs on the DPU. vai_q_onnx, pytorch_nndct, "
+            "vai_q_tensorflow or 'npuc quantize' give it scales"
         )
+        return quantize_network(graph, {}, QuantizationConfig(scheme="float"), target).graph
     return quantize_network(graph, None, None, target).graph

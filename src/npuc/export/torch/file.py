@@ -10,13 +10,14 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from npuc.errors import ExportError, UsageError
+from npuc.export.torch.carried import BUFFER, packed
 from npuc.extras import require_torch
 from npuc.files import write_atomically
 from npuc.ir import Graph, dtype_of, shape_of
@@ -25,8 +26,11 @@ NAMES_FILE = "npuc.json"
 """The extra file of a `.pt2` file: names of inputs and outputs in order."""
 
 
-def export_torch(graph: Graph, path: Path | str) -> Path:
-    """Write an integer network as `path`, whose suffix says in which form; it computes the integers of graph mode."""
+def export_torch(graph: Graph, path: Path | str, carried: Mapping[str, str] | None = None) -> Path:
+    """Write an integer network as `path`, whose suffix says in which form; it computes the integers of graph mode.
+
+    With `carried`, a TorchScript file holds the network itself as well, and these texts (`npuc.export.torch.carried`).
+    """
     path = Path(path)
     write = SUFFIXES.get(path.suffix.lower())
     if write is None:
@@ -38,6 +42,8 @@ def export_torch(graph: Graph, path: Path | str) -> Path:
     from npuc.export.torch.module import QuantizedModule
 
     module = QuantizedModule(graph).eval()
+    if carried is not None:
+        module.register_buffer(BUFFER, torch.from_numpy(packed(graph, carried)))
     examples = tuple(
         torch.from_numpy(np.zeros(shape_of(port.value), dtype_of(port.value.type).numpy))
         for port in graph.inputs

@@ -17,6 +17,7 @@ from npuc.export.qdq import export_quantized_onnx
 from npuc.export.torch import export_torch
 from npuc.files import make_folder
 from npuc.flow import import_model
+from npuc.integrations.signature import described_as
 from npuc.integrations.torch.integers import IntegerModule
 from npuc.ir import save_graph, shape_of
 
@@ -81,7 +82,8 @@ class ExportedFiles:
     def export_torch_script(self, output_dir: Path | str = "quantize_result", verbose: bool = False) -> None:
         """Write `<Model>_int.pt`, which `torch.jit.load` reads; it computes the same integers."""
         path = make_folder(Path(output_dir)) / f"{self.name}_int.pt"
-        export_torch(self._exported().graph, path)
+        exported = self._exported()
+        export_torch(exported.graph, path, described_as(exported.signature))
         note(f"=>{path}")
 
     def _last_inputs(self) -> dict[str, Any]:
