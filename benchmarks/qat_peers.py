@@ -208,6 +208,15 @@ class BrevitasOnDevice(OnDevice):
 
         return patch.object(int_torch_handler, "quant_layer", values)
 
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        """Copy the values: Brevitas puts new parameters in the place of those that an optimizer holds already."""
+        own = self.state_dict(keep_vars=True)
+        if own.keys() != state_dict.keys():
+            raise RuntimeError("the state is of another network")
+        with torch.no_grad():
+            for name, tensor in state_dict.items():
+                own[name].copy_(tensor)
+
 
 def folded_weights(graph: Any) -> list[tuple[Any, Any]]:
     """Kernels and biases of the float network, in order."""
