@@ -11,6 +11,7 @@ from accuracy_networks import Network
 from peers import MODELS
 
 from npuc.calib.sources import open_data
+from npuc.engine.compute_device import computing_on
 from npuc.flow import ImportOptions, network_to_quantize, quantize_on_data, save_graph
 from npuc.ir import Graph
 from npuc.quant.config import QuantizationConfig
@@ -63,7 +64,9 @@ def _quantized(
     graph = network_of(network)
     source = open_data(graph, network.calibration(count))
     config = None if scheme is None else QuantizationConfig(scheme=scheme)
-    done, _ = quantize_on_data(graph, source, config, threads=threads, ladder=ladder)
+    # As the command does it: calibration is on the device, too.
+    with computing_on("cpu" if ladder is None else ladder.device):
+        done, _ = quantize_on_data(graph, source, config, threads=threads, ladder=ladder)
     target.parent.mkdir(parents=True, exist_ok=True)
     save_graph(done.graph, target)
     warnings = [] if done.accuracy is None else list(done.accuracy.warnings)

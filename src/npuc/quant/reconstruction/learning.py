@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import cos, pi, prod
@@ -47,6 +48,15 @@ class Pace:
     seed: int = 0
 
 
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """Convolutions on CUDA in f32: in TF32, of 10 bits of fraction, they differ between batch sizes and from a processor's."""
+    flags: Any = torch.backends.cudnn.flags
+    with flags(enabled=True, benchmark=False, allow_tf32=False):
+        yield
+
+
+@_full_precision()
 def reconstruct(
     source: Graph,
     weighted: Collection[Any],
