@@ -164,6 +164,11 @@ def test_a_mask_of_another_size_is_named() -> None:
         _figure("miou", [_seen(np.zeros((1, 2, 6, 8), np.float32), np.zeros((5, 8), np.int32), view=view)])
 
 
+def test_an_image_without_boxes_in_the_data_set_is_named() -> None:
+    with pytest.raises(EvaluationDataError, match="sample: the data set has no boxes for it"):
+        _figure("map", [_seen(np.zeros((1, 4), np.float32))])
+
+
 def test_edits() -> None:
     assert [edits(a, b) for a, b in (("", ""), ("abc", ""), ("", "ab"), ("abc", "axc"), ("flaw", "lawn"))] == [
         0, 3, 2, 1, 2,

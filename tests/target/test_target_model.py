@@ -47,6 +47,7 @@ def test_the_small_target_is_valid() -> None:
         ({"compute__cores": "4"}, "compute.cores: '4' is not a whole number"),
         ({"compute__cores": True}, "compute.cores: True is not a whole number"),
         ({"compute__cores": 1.5}, "compute.cores: 1.5 is not a whole number"),
+        ({"description": 7}, "description: 7 is not text"),
         ({"compute__clock": 7}, "compute.clock: 7 Hz is no clock rate"),
         ({"compute__clock": "1GB"}, "compute.clock: '1GB' is not a clock rate"),
         ({"compute": 3}, "compute: 3 is not a group of fields; known here: cores, clock, array"),
