@@ -65,14 +65,15 @@ function frontierPlot(all, by) {
     pen.beginPath();
     undominated.forEach((point, i) => pen[i ? "lineTo" : "moveTo"](x(point.cycles, width), y(by.value(point))));
     pen.stroke();
-    const taken = [];
+    // A name is left out where it would lie over a point or over another name; the table has all of them.
+    const taken = points.map(point => ({point, left: x(point.cycles, width) - 7, right: x(point.cycles, width) + 7, top: y(by.value(point)) - 7, bottom: y(by.value(point)) + 7}));
     for (const point of points) {
       const on = undominated.includes(point), px = x(point.cycles, width), py = y(by.value(point));
       pen.fillStyle = style(on ? "accent" : "waiting");
       pen.beginPath(); pen.arc(px, py, point.file === state.a ? 7 : 5, 0, 7); pen.fill();
       const words = cut(point.file.replace(/\.npu$/, ""), 28), wide = pen.measureText(words).width, at = px + 9 + wide > width ? px - 9 - wide : px + 9;
       const box = {left: at, right: at + wide, top: py - 8, bottom: py + 6};
-      if (!taken.some(other => other.left < box.right && other.right > box.left && other.top < box.bottom && other.bottom > box.top)) { taken.push(box); pen.fillStyle = style("ink"); pen.fillText(words, at, py + 4); }
+      if (!taken.some(other => other.point !== point && other.left < box.right && other.right > box.left && other.top < box.bottom && other.bottom > box.top)) { taken.push(box); pen.fillStyle = style("ink"); pen.fillText(words, at, py + 4); }
     }
   };
   const at = event => points.map(point => [Math.hypot(x(point.cycles, frame.clientWidth) - event.offsetX, y(by.value(point)) - event.offsetY), point]).sort((a, b) => a[0] - b[0])[0];
