@@ -115,3 +115,34 @@ def test_convolutions_and_a_sum() -> None:
 def test_the_demo_network(root: Path) -> None:
     graph = import_model(root / "examples" / "digits.onnx")
     check(graph, 12.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "axes", "keepdims"),
+    [
+        ("mean", (2, 3), True), ("mean", (2, 3), False), ("sum", (3,), True), ("mean", (2,), True), ("mean", (1,), True),
+        ("max", (2, 3), True), ("max", (3,), False),
+    ],
+)  # fmt: skip
+def test_reductions(kind: str, axes: tuple[int, ...], keepdims: bool) -> None:
+    x = lang.input("x", (1, 3, 9, 11))
+    y = lang.conv(x, weights(1, 70, 3, 3, 3, scale=0.4), pads=1, name="a")
+    check(lang.build({"y": lang.reduce(y, kind=kind, axes=axes, keepdims=keepdims, name="r")}), 3.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "axes", "keepdims", "words"),
+    [
+        ("min", (2, 3), True, "greatest element along height and width only"),
+        ("mean", (1,), False, "other channels than its operand"),
+    ],
+)
+def test_reductions_that_have_no_commands_say_why(
+    kind: str, axes: tuple[int, ...], keepdims: bool, words: str
+) -> None:
+    x = lang.input("x", (1, 8, 9, 11))
+    y = lang.conv(x, weights(1, 8, 8, 3, 3, scale=0.4), pads=1, name="a")
+    graph = integers(lang.build({"y": lang.reduce(y, kind=kind, axes=axes, keepdims=keepdims, name="r")}))
+    done = compile_program(graph, TARGET, CompileOptions(island_threshold=0))
+    (host,) = (part for part in done.model.subgraphs if isinstance(part, CpuSubgraph))
+    assert any(words in reason for reason in host.reasons.values()), host.reasons

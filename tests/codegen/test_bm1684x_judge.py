@@ -34,6 +34,8 @@ from support.sophgo import judge, libraries
 TARGET = load_target("bm1684x")
 SOME = 2
 """Draws of a family in the default run."""
+EVERY = 4
+"""Draws after which both memories are compared, all of their bytes."""
 MANY = 200
 """Draws of a kind of command in `make test-sophgo`."""
 
@@ -69,13 +71,15 @@ def check_results(given: list[Draw]) -> None:
         {"pokes": [(at, data.hex()) for at, data in draw.pokes], "commands": [(c.form.engine, words(c)) for c in draw.commands]}
         for draw in given
     ]  # fmt: skip
-    found = judge(execute=request, seed=5, ddr=DDR)["digests"]
+    found = iter(judge(execute=request, seed=5, ddr=DDR, every=EVERY)["digests"])
     memories = Memories(*memory(5, DDR))
-    for number, draw in enumerate(given):
+    for number, draw in enumerate(given, 1):
         for at, data in draw.pokes:
             memories.ddr[at : at + len(data)] = np.frombuffer(data, np.uint8)
         memories.run(draw.commands)
-        assert digests(memories.lanes, memories.ddr) == found[number], "\n".join(map(str, draw.commands))
+        if number % EVERY == 0 or number == len(given):
+            told = "\n".join(str(c) for draw in given[max(number - EVERY, 0) : number] for c in draw.commands)
+            assert digests(memories.lanes, memories.ddr) == next(found), told
 
 
 def check_bytes(given: list[Draw]) -> None:

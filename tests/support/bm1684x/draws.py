@@ -39,7 +39,7 @@ class Draw:
 
 
 def kind_of(command: Command) -> str:
-    """What makes two commands of one form different in kind: the operation, types, constants, strides, places."""
+    """What makes two commands of one form different in kind: the operation, types, constants, places."""
     values, form = command.values, command.form
     if form.name == "TENSOR":
         if values["fill_constant_en"]:
@@ -52,8 +52,6 @@ def kind_of(command: Command) -> str:
         traits = []
         if values.get(f"{name}_const"):
             traits.append("const")
-        if values.get(f"{name}_str") == 3:
-            traits.append("strided")
         if f"{name}_prec" in values:
             traits.append({0: "i8", 3: "i16", 4: "i32"}[values[f"{name}_prec"]])
         parts.append("/".join(traits))

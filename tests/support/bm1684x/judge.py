@@ -3,7 +3,7 @@
 It is started by `support.sophgo` as a script, with the folder of the vendor's libraries, and knows nothing of npuc. It reads one
 request as JSON from its input and writes one answer as JSON.
 
-    {"execute": [{"pokes": [[64, "ff00…"]], "commands": [["tiu", "01ff…"], …]}, …], "seed": 7, "ddr": 65536}
+    {"execute": [{"pokes": [[64, "ff00…"]], "commands": [["tiu", "01ff…"], …]}, …], "seed": 7, "ddr": 65536, "every": 4}
                                                     {"digests": [[crc of lane 0, …, crc of DDR], …]}
     {"encode": [call, …]}                           {"commands": ["01ff…", …], "cycles": [4, …]}
     {"timeline": [[call, …], …]}                    {"timeline": "…"}, the vendor's text; the engines meet after each list
@@ -48,7 +48,7 @@ def digests(lanes: Any, ddr: Any) -> list[int]:
 
 
 def execute(folder: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Commands one after the other in the functional model, and what is in the memories after each."""
+    """Commands one after the other in the functional model, and the memories after every so many draws and the last."""
     model = ctypes.CDLL(os.path.join(folder, "libcmodel_bm1684x.so"))
     model.cmodel_init.argtypes = [ctypes.c_int32, ctypes.c_int64]
     model.get_local_mem.restype = ctypes.POINTER(_LocalMemory)
@@ -62,14 +62,15 @@ def execute(folder: str, request: dict[str, Any]) -> dict[str, Any]:
     )
     own_lanes[:], own_ddr[:] = lanes.reshape(-1), ddr
     found = []
-    for draw in request["execute"]:
+    for number, draw in enumerate(request["execute"], 1):
         for at, words in draw["pokes"]:
             data = bytes.fromhex(words)
             own_ddr[at : at + len(data)] = np.frombuffer(data, np.uint8)
         for engine, words in draw["commands"]:
             command = np.frombuffer(bytes.fromhex(words), np.uint8).copy()
             model.execute_command(0, command.ctypes.data, int(engine == "gdma"))
-        found.append(digests(own_lanes.reshape(LANES, LANE_BYTES), own_ddr))
+        if number % request["every"] == 0 or number == len(request["execute"]):
+            found.append(digests(own_lanes.reshape(LANES, LANE_BYTES), own_ddr))
     return {"digests": found}
 
 

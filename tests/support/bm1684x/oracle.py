@@ -169,18 +169,11 @@ def _rq(memory: Memories, values: Values) -> None:
     else:
         table = memory.read(_dense(values["opd1_addr"], (1, shape[1], 1, 3), 4), 4)
         multiplier, shift, zero = (table[..., i : i + 1] for i in range(3))
-    scaled = [
-        _half_up(int(v) * int(m), -int(s)) + int(z) for v, m, s, z in np.broadcast(x, multiplier, shift, zero)
-    ]
-    memory.write(
-        _dense(values["res0_addr"], shape, 1),
-        0,
-        np.clip(np.array(scaled, object), -128, 127).astype(np.int64).reshape(shape),
-    )
-
-
-def _half_up(value: int, shift: int) -> int:
-    return value << -shift if shift <= 0 else (value + (1 << (shift - 1))) >> shift
+    # 32 bits by 15 bits: nothing of this leaves 64.
+    right = -shift
+    half = np.where(right > 0, np.int64(1) << np.maximum(right - 1, 0), 0)
+    scaled = (x * multiplier + half) >> np.maximum(right, 0)
+    memory.write(_dense(values["res0_addr"], shape, 1), 0, np.clip(scaled + zero, -128, 127))
 
 
 def _bc(memory: Memories, values: Values) -> None:

@@ -93,7 +93,8 @@ Rule = Callable[[Any, Graph], ChipLayer]
 RULES: Registry[type, Rule] = Registry(
     "commands of the BM1684X for the op",
     provider=tuple(
-        f"npuc.schedule.bm1684x.{name}" for name in ("linear", "elementwise", "pooling", "resize")
+        f"npuc.schedule.bm1684x.{name}"
+        for name in ("linear", "elementwise", "pooling", "reductions", "resize")
     ),
 )
 """Op class to its rule."""

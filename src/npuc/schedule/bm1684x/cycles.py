@@ -16,7 +16,7 @@ from npuc.program.bm1684x.commands import BANK_BYTES, LANES, TYPE_CODES
 from npuc.schedule.bm1684x.order import Ordered
 from npuc.schedule.bm1684x.work import Address, Issue, Span
 
-_LOAD, _STORE, _INSIDE = Fraction(540167, 10000), Fraction(409782, 10000), Fraction(26079, 1000)
+_LOAD, _STORE, _INSIDE = Fraction(540167, 10000), Fraction(409782, 10000), Fraction(260771, 10000)
 """Bytes a cycle: DDR to lanes, lanes to DDR, and within either."""
 _SHORT = 256
 """Bytes that a shorter run counts as."""

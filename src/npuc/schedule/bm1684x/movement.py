@@ -87,7 +87,7 @@ def _images(value: Value) -> Shape:
     return canonical(shape)
 
 
-def _place(axis: int, rank: int) -> int:
+def axis_place(axis: int, rank: int) -> int:
     """Where an axis of a shape is among the four."""
     return {1: (1,), 2: (0, 1), 3: (0, 1, 3), 4: (0, 1, 2, 3)}[rank][axis]
 
@@ -102,7 +102,7 @@ def concat(op: Any, graph: Graph) -> list[Movement]:
     """A block for each operand."""
     rank = len(shape_of(op.y))
     _images(op.y)
-    axis = _place(op.axis % rank, rank)
+    axis = axis_place(op.axis % rank, rank)
     blocks, at = [], 0
     for value in op.inputs:
         shape = _images(value)
@@ -115,7 +115,7 @@ def concat(op: Any, graph: Graph) -> list[Movement]:
 def _spread(numbers: Sequence[int], rank: int, other: int) -> Shape:
     full = [other] * 4
     for axis, number in enumerate(numbers):
-        full[_place(axis, rank)] = number
+        full[axis_place(axis, rank)] = number
     return full[0], full[1], full[2], full[3]
 
 
@@ -133,7 +133,7 @@ def slice_(op: Any, graph: Graph) -> list[Movement]:
 def split(op: Any, graph: Graph) -> list[Movement]:
     """A slice for each result."""
     rank = len(shape_of(op.x))
-    axis = _place(op.axis % rank, rank)
+    axis = axis_place(op.axis % rank, rank)
     movements: list[Movement] = []
     at = 0
     for value in op.parts:

@@ -69,6 +69,7 @@ class Issue:
 
 COPY_FROM_OPERAND, MULTIPLY, ADD, SUBTRACT, MAXIMUM, MINIMUM = 19, 0, 2, 3, 4, 5
 """Element-wise operations: `tsk_eu_typ` of AR."""
+_COMMUTE = frozenset({MULTIPLY, ADD, MAXIMUM, MINIMUM})
 HALF_UP = 5
 
 
@@ -105,6 +106,8 @@ class Builder:
         self, operation: int, shape: Shape, result: Operand, first: Operand, second: Operand | None = None
     ) -> None:
         """One AR command: result = first op second; plain operations wrap."""
+        if second is not None and second.strides and not first.strides and operation in _COMMUTE:
+            first, second = second, first  # as the vendor's encoder has them: the operand with strides first
         values: dict[str, int] = {"tsk_eu_typ": operation, "tsk_opd_num": 1 if second is None else 2}
         reads: list[Span] = []
         for name, operand in (("opd0", first), ("opd1", second), ("res0", result)):
