@@ -9,8 +9,6 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from npuc.cli.console import Printer, size
 from npuc.cli.quantization import QuantizationRequest, data_of
 from npuc.errors import UsageError
@@ -46,8 +44,7 @@ def print_plan(
     source = data_of(printer, graph, request)
     batches = Feeder(graph, source, request.strict, printer.note, lambda: None).batches()
     samples = [
-        {name: np.array(array) for name, array in batch.inputs.items()}
-        for batch in islice(batches, LOOKED_AT)
+        {name: array.copy() for name, array in batch.inputs.items()} for batch in islice(batches, LOOKED_AT)
     ]
     total = min(source.total or len(samples), MOST_SAMPLES)
     options = request.ladder_options
