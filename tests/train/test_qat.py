@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -414,6 +415,14 @@ def test_a_state_dict_carries_what_calibration_fixed() -> None:
     assert str(second.export().module) == str(qat.export().module)
     # The first batch of training is the same, too.
     np.testing.assert_array_equal(second.train()(x).detach(), qat.train()(x).detach())
+    # A state from before schemes had a field is one with its default.
+    older = json.loads(bytes(state["_extra_state"].numpy()))
+    for layer in older["layers"]:
+        if layer[3] is not None:
+            del layer[3]["short_multipliers"]
+    text = bytearray(json.dumps(older).encode())
+    second.load_state_dict({**state, "_extra_state": torch.frombuffer(text, dtype=torch.uint8)})
+    torch.testing.assert_close(second.eval()(x), expected, rtol=0, atol=0)
     # What cannot be taken over is refused, and changes nothing.
     third = prepared(data, "w8a8")
     before = third.eval()(x)

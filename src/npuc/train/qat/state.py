@@ -20,6 +20,7 @@ from npuc.errors import NpucError, TrainingError
 from npuc.ir import Value, shape_of, shown_name, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
+from npuc.quant.scheme import Scheme
 
 if TYPE_CHECKING:
     from npuc.train.qat.module import QatPlan
@@ -88,14 +89,17 @@ def _require_same_layers(own: list[list[Any]], other: Any) -> None:
     fix = "Prepare the module with the model, target and configuration of the state"
     if not isinstance(other, list) or [layer[:3] for layer in own] != [layer[:3] for layer in other]:
         raise TrainingError("the state is of a module of another network", fix=fix)
-    for (name, _, _, scheme), (*_, saved) in zip(own, other, strict=True):
+    # A state that is older than a field of schemes was made with the default of it.
+    defaults = json.loads(json.dumps(asdict(Scheme()), default=str))
+    for (name, _, _, scheme), (*_, known) in zip(own, other, strict=True):
+        saved = {**defaults, **known} if isinstance(known, dict) else known
         if scheme == saved:
             continue
         if not isinstance(scheme, dict) or not isinstance(saved, dict):
             raise TrainingError(f"the layer '{name}' is float in the state or in this module only", fix=fix)
-        key = next(key for key in scheme if scheme[key] != saved.get(key))
+        key = next(key for key in saved if saved[key] != scheme.get(key))
         raise TrainingError(
-            f"the layer '{name}' has {key} {saved.get(key)} in the state, and {scheme[key]} in this module",
+            f"the layer '{name}' has {key} {saved[key]} in the state, and {scheme.get(key)} in this module",
             fix=fix,
         )
 
