@@ -74,7 +74,7 @@ def _map_of(path: Path) -> dict[str, str]:
 
 def _texts(stream: io.BytesIO) -> dict[str, str]:
     """The one dictionary in the steps of a pickle, which has to hold texts and nothing else."""
-    found: list[str] | None = None
+    entries: list[str] | None = None
     memory: dict[int, str | None] = {}
     last: str | None = None
     for step, argument, _ in pickletools.genops(stream):
@@ -88,14 +88,14 @@ def _texts(stream: io.BytesIO) -> dict[str, str]:
             if step.name in _AGAIN
             else None
         )
-        if step.name == "EMPTY_DICT" and found is None:
-            found = []
-        elif found is None or step.name == "MARK":
+        if step.name == "EMPTY_DICT" and entries is None:
+            entries = []
+        elif entries is None or step.name == "MARK":
             continue
         elif last is not None:
-            found.append(last)
-        elif step.name in _END and len(found) % 2 == 0:
-            return dict(zip(found[0::2], found[1::2], strict=True))
+            entries.append(last)
+        elif step.name in _END and len(entries) % 2 == 0:
+            return dict(zip(entries[0::2], entries[1::2], strict=True))
         else:
             raise ValueError(f"it has something else than texts ({step.name})")
     raise ValueError("there is none in it")
