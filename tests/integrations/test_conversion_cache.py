@@ -14,11 +14,15 @@ from npuc.integrations.conversion_cache import FROM_CACHE, ConversionKey  # noqa
 from npuc.integrations.options import IntegrationOptions  # noqa: E402
 from npuc.integrations.torch import graph_key, session  # noqa: E402
 from npuc.integrations.torch.backend import npuc_backend, report  # noqa: E402
+from npuc.plugins import loading  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NPUC_CACHE", str(tmp_path))
+    monkeypatch.setattr(
+        loading, "_LOADED", {}
+    )  # with plugins, which another test may have loaded, nothing is kept
     return tmp_path
 
 
