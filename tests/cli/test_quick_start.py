@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import inspect
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from npuc.cli import startup
 from npuc.cli.commands import program
 from npuc.cli.startup import quick_start
 
@@ -60,12 +62,20 @@ def _behaviour(base: Any, derived: Any) -> list[Any]:
     return [str(value) for value in seen]
 
 
+@pytest.fixture
+def as_of_npuc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Classes of this file are made as those of npuc are."""
+    monkeypatch.setattr(startup, "_PACKAGES", (__name__.partition(".")[0],))
+
+
+@pytest.mark.usefixtures("as_of_npuc")
 def test_methods_that_come_when_called_are_those_of_the_library() -> None:
     with quick_start():
         late = _classes()
     assert _behaviour(*late) == _behaviour(*_classes())
 
 
+@pytest.mark.usefixtures("as_of_npuc")
 def test_a_method_is_compiled_at_its_first_call_only() -> None:
     with quick_start():
         base, _ = _classes()
@@ -75,6 +85,12 @@ def test_a_method_is_compiled_at_its_first_call_only() -> None:
     base(2)
     assert base.__dict__["__init__"] is after is not before
     assert "__eq__" in base.__dict__ and base.__dict__["__eq__"].__code__.co_filename != "<string>"
+
+
+def test_classes_of_other_packages_have_their_signatures() -> None:
+    with quick_start():
+        base, _ = _classes()
+    assert list(inspect.signature(base).parameters) == ["left", "right"]
 
 
 def test_what_was_changed_is_put_back() -> None:

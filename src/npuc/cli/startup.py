@@ -5,8 +5,9 @@ through everything that was just loaded again and again, though none of it is ga
 five methods or so for every class, 3,400 in all, of which a command calls one in nine. So the collector waits for more
 objects, and a method is compiled when it is first called.
 
-Only the program does this, for its own process. The second part leans on how the library of Python 3.11 and 3.12 is
-written; where it is written otherwise, classes are made as ever.
+Only the program does this, for its own process, and late methods are for classes of npuc and xDSL alone, which are most of them:
+other packages may look at signatures of theirs. This leans on how the library of Python 3.11 and 3.12 is written; where it is
+written otherwise, classes are made as ever.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ _COLLECT_EVERY = 50_000
 
 _KNOWN = ("name", "args", "body", "globals", "locals", "return_type")
 """The parameters of the function behind `dataclass` that makes a method out of text."""
+
+_PACKAGES = ("npuc", "xdsl")
+"""Whose classes get their methods late."""
 
 
 @contextmanager
@@ -46,6 +50,10 @@ def _deferring(create: Callable[..., Any]) -> Callable[..., Any]:
     """Make stand-ins for methods: the first call compiles the method, and puts it into the class in their place."""
 
     def deferred(name: str, *text: Any, **scope: Any) -> Any:
+        module = str((scope.get("globals") or {}).get("__name__", ""))
+        if module.partition(".")[0] not in _PACKAGES:
+            return create(name, *text, **scope)
+
         def stand_in(self: Any, /, *arguments: Any, **keywords: Any) -> Any:
             method = create(name, *text, **scope)
             method.__qualname__ = stand_in.__qualname__
