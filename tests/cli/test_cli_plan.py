@@ -24,6 +24,13 @@ def test_a_plan_is_printed_and_nothing_is_written(npuc: Any, here: Path) -> None
     assert names[0] == "default" and "adaquant" in names and "mixed" not in names
 
 
+def test_a_step_without_results_promises_nothing(npuc: Any, here: Path) -> None:
+    line = ("quantize", _DIGITS, "--data", _SAMPLES, "--max-count", 48, "--plan", "--ladder", "gptq")
+    (step,) = [one for one in json.loads(npuc(*line, "--json").out)["steps"] if one["name"] == "gptq"]
+    (row,) = [one for one in npuc(*line).out.splitlines() if one.startswith("  gptq")]
+    assert step["pairs"] == 0 and row.split()[1:3] == ["unknown", "unknown"] and row.endswith("none")
+
+
 def test_the_ladder_ends_when_the_expected_loss_is_small_enough(npuc: Any, here: Path) -> None:
     done = npuc(*_LINE, "--ladder", "ranges,gptq", "--expected-drop", 100, "-o", "a.mlir")
     assert done.status == 0, done.err

@@ -75,10 +75,12 @@ def _say(printer: Printer, model: Path, plan: Plan, total: int) -> None:
     )
     printer.say(f"  {'step':10}{'SQNR':>9}{'top-1 lost':>15}{'time':>9}{'memory':>12}  results behind it")
     for step in plan.steps:
-        lost = f"{step.loss.points:.1f} ± {step.loss.spread:.1f}"
+        # With no result of the step under such schemes, the figures are only those of the step before it.
         known = "measured here" if step.name == "default" else str(step.pairs) if step.pairs else "none"
+        quality = f"{step.sqnr:.1f} dB" if known != "none" else "unknown"
+        lost = f"{step.loss.points:.1f} ± {step.loss.spread:.1f}" if known != "none" else "unknown"
         printer.say(
-            f"  {step.name:10}{step.sqnr:>6.1f} dB{lost:>15}{_duration(step.seconds):>9}{size(step.memory):>12}  {known}"
+            f"  {step.name:10}{quality:>9}{lost:>15}{_duration(step.seconds):>9}{size(step.memory):>12}  {known}"
         )
     if plan.enough is not None:
         printer.say(f"  {'goal':10}expected to be met after '{plan.enough}'; later steps would not run")
