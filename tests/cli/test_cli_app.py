@@ -100,11 +100,11 @@ def test_ctrl_c_ends_it_with_one_word(model: Path) -> None:
     hook = model.parent / "sitecustomize.py"
     # The run is made to wait in the middle, so that the signal surely comes while it works.
     hook.write_text(
-        "import npuc.flow, time, pathlib\n"
+        "import npuc.flow.importing, time, pathlib\n"
         "def wait(*args, **kwargs):\n"
         "    pathlib.Path('started').touch()\n"
         "    time.sleep(60)\n"
-        "npuc.flow.import_foreign = wait\n"
+        "npuc.flow.importing.import_foreign = wait\n"
     )
     process = npuc_process(
         "import", "model.onnx", cwd=model.parent, environment={"PYTHONPATH": str(model.parent)}
