@@ -7,6 +7,7 @@ engine of a core does work that is needed. What runs on the CPU counts for nothi
 of the project are marked `ok` or `SHORT`. The second table splits networks over 1, 2 and 4 cores of server-32t.
 
     python benchmarks/bench_schedule.py [--models resnet50,...] [--targets edge-4t,...] [--levels 2,0] [--cores 1,2,4]
+        [--markdown]
 """
 
 from __future__ import annotations
@@ -123,12 +124,14 @@ def marks(name: str, target: str, limits: Limits, best: Result) -> str:
     return ", ".join(words)
 
 
-def line(name: str, target: Target, levels: Sequence[int]) -> str:
-    """A network on a machine, in words."""
+def line(name: str, target: Target, levels: Sequence[int], summary: dict[tuple[str, str], str]) -> str:
+    """A network on a machine, in words; `summary` gets its cell of the table in docs/scheduling.md."""
     graph = networks.integer(name)
     limits = limits_of(graph, target)
     results = [measure(graph, target, level) for level in levels]
     best = results[0]
+    ratio, share = limits.buffered / best.cycles, best.bytes / limits.bytes
+    summary[name, target.name] = f"{ratio:.3f}, {share:.2f}"
     cells = [f"{name:24s} {target.name:11s}"]
     for level, result in zip(levels, results, strict=True):
         cells.append(
@@ -143,6 +146,14 @@ def line(name: str, target: Target, levels: Sequence[int]) -> str:
     if best.cores not in (0, target.compute.cores):
         words.append(f"{best.cores} of {target.compute.cores} cores")
     return " | ".join([*cells, ", ".join(word for word in words if word)])
+
+
+def markdown(summary: dict[tuple[str, str], str]) -> str:
+    """The table of docs/scheduling.md: part of the buffered bound, bytes over the compulsory ones."""
+    names, targets = (list(dict.fromkeys(key[at] for key in summary)) for at in (0, 1))
+    rows = [["", *(f"`{target}`" for target in targets)], ["---"] * (1 + len(targets))]
+    rows += [[f"`{name}`", *(summary.get((name, target), "") for target in targets)] for name in names]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def with_cores(target: Target, cores: int) -> Target:
@@ -188,15 +199,21 @@ def main() -> None:
     parser.add_argument("--targets", default=",".join(TARGETS))
     parser.add_argument("--levels", default="2,0", help="the first is the one that floors and marks are for")
     parser.add_argument("--cores", default="1,2,4", help="nothing: leave out the table of cores")
+    parser.add_argument("--markdown", action="store_true", help="also print the table of docs/scheduling.md")
     options = parser.parse_args()
     models = options.models.split(",")
     levels = [int(level) for level in options.levels.split(",")]
     print(f"{os.cpu_count()} CPUs; goal {GOAL} of the buffered bound, 1.05 of the compulsory bytes")
     head = "     cycles buffered roof   MB     x  array compile s"
     print(f"{'network':24s} {'target':11s} | {' | '.join([head] * len(levels))} | cpu | floors")
+    summary: dict[tuple[str, str], str] = {}
     for name in models:
         for target in options.targets.split(","):
-            guarded(f"{name:24s} {target:11s}", lambda n=name, t=target: line(n, load_target(t), levels))
+            guarded(
+                f"{name:24s} {target:11s}", lambda n=name, t=target: line(n, load_target(t), levels, summary)
+            )
+    if options.markdown:
+        print(f"\n{markdown(summary)}")
     counts = [int(count) for count in options.cores.split(",") if count]
     if counts and "server-32t" in options.targets:
         print("\ncores of server-32t, -O2")

@@ -74,6 +74,8 @@ class CompileOptions:
     """Refuse a network of which anything is left to the CPU."""
     integer_ends: str = ""
     """`inputs`, `outputs` or `both` if the program is to take and give integers there; empty: what the network has."""
+    integer_ports: tuple[str, ...] = ()
+    """The inputs and outputs that `integer_ends` is about; empty: all."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +157,8 @@ def compile_program(
     options = options or CompileOptions()
     check_outputs(graph)
     graph = rewritten_for(graph, target, "integer")
-    graph = with_plain_inputs(with_integer_ends(graph, options.integer_ends))
-    options = replace(options, integer_ends="")
+    graph = with_plain_inputs(with_integer_ends(graph, options.integer_ends, options.integer_ports))
+    options = replace(options, integer_ends="", integer_ports=())
     set_states(graph, graph.states)
     graph, copies = with_own_outputs(graph)
     whole = int(target.memory.local.size)
@@ -367,9 +369,13 @@ def _npu(
     cost_function: CostFunction | None,
 ) -> tuple[NpuSubgraph, NpuPart]:
     where: dict[Tensor, tuple[int, int]] = {}
-    for value, tensor in zip((*part.inputs, *part.outputs), (*network.inputs, *network.outputs), strict=True):
+    for value, tensor in zip(part.inputs, network.inputs, strict=True):
         place = places[value]
         where[tensor.storage] = place.segment, place.offset
+    values = dict(zip(network.outputs, part.outputs, strict=True))
+    for tensor, (output, at) in network.stored_results.items():
+        place = places[values[output]]
+        where[tensor] = place.segment, place.offset + at
     schedule_options = ScheduleOptions(
         Position(where, workspace, weights.size, first_layer),
         title,

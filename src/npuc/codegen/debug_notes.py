@@ -63,6 +63,8 @@ def debug_notes(graph: Graph, subgraphs: Sequence[Subgraph], places: Mapping[Val
         add(port.value, -1, port.name, "input", (), memory=places[port.value].name)
     for index, subgraph in enumerate(subgraphs):
         places_of = _places(subgraph)
+        tensors_of = {} if subgraph.network is None else subgraph.network.tensors
+        values_of = {tensor: value for value, tensor in tensors_of.items()}
         for op in subgraph.part.ops:
             for value in op.results:
                 label = layer_name(op) or op.name
@@ -77,8 +79,13 @@ def debug_notes(graph: Graph, subgraphs: Sequence[Subgraph], places: Mapping[Val
                     add(value, index, label, op.name, op.operands, **inside)
                     continue
                 tensor = subgraph.network.tensors.get(value)
-                if tensor in places_of:
-                    order = tensor.order
+                if tensor is not None and tensor in subgraph.network.joined:
+                    # Its parts are stored where it is in DRAM.
+                    parts = [values_of[part] for part in subgraph.network.joined[tensor]]
+                    add(value, index, label, op.name, parts, order=tensor.order, memory=_name(value))
+                elif tensor in places_of:
+                    axes = subgraph.network.turned.get(value, range(len(tensor.order)))
+                    order = tuple(axes[axis] for axis in tensor.order)
                     number, reads, where = places_of[tensor]
                     add(
                         value,

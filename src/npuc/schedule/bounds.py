@@ -80,7 +80,7 @@ def needed_work(network: Network, tiler: Tiler) -> Iterator[tuple[Layer, list[Ty
 
 def _needed(network: Network, tiler: Tiler) -> dict[Tensor, Rows]:
     """The rows of every tensor that some result depends on: nobody has to compute the others."""
-    rows_of = {tensor.storage: (0, tensor.storage.rows) for tensor in network.outputs}
+    rows_of = {tensor: (0, tensor.rows) for tensor in network.stored_results}
     for layer in reversed(network.layers):
         y = layer.outputs[0]
         results = [rows_of[tensor] for tensor in layer.outputs if tensor in rows_of]

@@ -172,7 +172,7 @@ def key_of(network: Network, target: Target, options: Mapping[str, Any]) -> str:
             [layer_key(layer, tiler), *map(number, (*layer.inputs, *layer.outputs))]
             for layer in network.layers
         ],
-        "ports": [[number(t), t.shape, t.dtype] for t in (*network.inputs, *network.outputs)],
+        "ports": [[number(t), t.shape, t.dtype] for t in (*network.inputs, *network.stored_results)],
         "inputs": len(network.inputs),
     }
     if tiler.costs.decoder is not None:

@@ -29,5 +29,8 @@ def layer_notes(
             [layer.kind, "x".join([*map(str, result.shape), result.dtype]), list(dict.fromkeys(sources))]
         )
         origin.update({tensor.storage: number for tensor in layer.outputs})
-    makes = {name: origin.get(tensor.storage) for tensor, name in zip(network.outputs, outputs, strict=True)}
+    makes = {}
+    for tensor, name in zip(network.outputs, outputs, strict=True):
+        last = network.joined.get(tensor, (tensor,))[-1]
+        makes[name] = origin.get(last.storage)
     return {"layers": layers, "makes": makes}

@@ -40,7 +40,7 @@ class Lifetimes:
     @cached_property
     def results(self) -> set[Tensor]:
         """The storage of the network's outputs."""
-        return {tensor.storage for tensor in self.network.outputs}
+        return set(self.network.stored_results)
 
     @cached_property
     def last_use(self) -> dict[Tensor, int]:

@@ -231,7 +231,7 @@ class CoreGrouping:
 def between_groups(decisions: Decisions, grouping: Grouping) -> dict[Tensor, tuple[int, int]]:
     """Tensors that cores exchange between groups: the group that makes each, and the last that reads it."""
     group_of = decisions.group_of
-    outputs = {tensor.storage for tensor in grouping.network.outputs}
+    outputs = grouping.network.stored_results
     spans: dict[Tensor, tuple[int, int]] = {}
     for tensor, producer in grouping.producers.items():
         readers = [group_of[use] for use in grouping.uses.get(tensor, ())]

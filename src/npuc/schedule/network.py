@@ -12,13 +12,15 @@ from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
 from npuc.program.instructions import Conv
 from npuc.schedule.compression import StoredConstants
 from npuc.schedule.constants import Constants
+from npuc.schedule.joins import joined_outputs
 from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Region, Rows, Tensor, Tile
 from npuc.schedule.matrices import batches_of_matrices
 from npuc.schedule.rules import NotHere, find_rule
 from npuc.schedule.rules.common import DTYPES
 from npuc.schedule.rules.elementwise import TableOp
+from npuc.schedule.rules.movement import turned_concat
 from npuc.schedule.sparsity import with_sparse_weights
-from npuc.schedule.views import views_of
+from npuc.schedule.views import turned_concats, views_of
 from npuc.target import Target
 
 
@@ -31,6 +33,23 @@ class Network:
     outputs: tuple[Tensor, ...]
     tensors: Mapping[Value, Tensor] = field(default_factory=dict)
     """Of all values of the program that are met here."""
+    joined: Mapping[Tensor, tuple[Tensor, ...]] = field(default_factory=dict)
+    """Outputs that no layer makes: results of layers are their parts, in DRAM one behind the other (`joins.py`)."""
+
+    turned: Mapping[Value, tuple[int, ...]] = field(default_factory=dict)
+    """Values whose tensors have other axes than the program says: for each axis of the tensor that of the value."""
+
+    @cached_property
+    def stored_results(self) -> Mapping[Tensor, tuple[Tensor, int]]:
+        """What layers make of the outputs: each by its storage, with the output that it is in and the byte of that where it
+        begins."""
+        places: dict[Tensor, tuple[Tensor, int]] = {}
+        for output in self.outputs:
+            at = 0
+            for part in self.joined.get(output, (output,)):
+                places[part.storage] = output, at
+                at += part.size
+        return places
 
     @cached_property
     def stored(self) -> StoredConstants:
@@ -102,15 +121,27 @@ def build_network(
     layers: list[Layer] = []
     producers: dict[Value, int] = {}
     kept = set(results)
+    turned = turned_concats(ops, inside, kept, graph, fresh)
+    parts = {op: part for concat in turned for op, part in concat.parts.items()}
+    by_permute = {concat.permute: concat for concat in turned}
+    by_concat = {concat.concat for concat in turned}
     for op in ops:
-        if all(value in tensors for value in op.results):
-            continue  # a view, with the op before
+        if op in by_concat or all(value in tensors for value in op.results):
+            continue  # with the permute behind, or a view, with the op before
+        if op in parts:
+            tensors[op.results[0]] = parts[op]
+            if isinstance(op, top.Reshape):
+                tensors[op.y] = replace(parts[op], view_of=tensor(op.x))
+                continue
         if views := views_of(op, inside, given, kept, tensor, fresh):
             tensors.update(views)
             continue
-        rule = find_rule(op)
-        assert rule is not None
-        layer = rule(op, graph, tensor)
+        if isinstance(op, top.Permute) and op in by_permute:
+            layer = turned_concat(by_permute[op].concat, tensor(op.y), by_permute[op].axis, tensor)
+        else:
+            rule = find_rule(op)
+            assert rule is not None
+            layer = rule(op, graph, tensor)
         if target is not None:
             layer = with_sparse_weights(layer, target)
         if layer.name in by_inputs:
@@ -125,7 +156,11 @@ def build_network(
         producers.update(dict.fromkeys(op.results, len(layers)))
         layers.append(layer)
     assert inside
-    return Network(tuple(layers), tuple(map(tensor, given)), tuple(map(tensor, results)), tensors)
+    network = Network(tuple(layers), tuple(map(tensor, given)), tuple(map(tensor, results)), tensors)
+    joined = joined_outputs(network.layers, network.inputs, network.outputs)
+    rest = tuple(layer for layer in layers if layer.outputs[0] not in joined)
+    orders = {op.results[0]: tuple(concat.permute.order) for concat in turned for op in concat.parts}
+    return replace(network, layers=rest, joined=joined, turned=orders)
 
 
 def _fits_table(layer: Layer, op: npu.Table) -> bool:

@@ -190,7 +190,7 @@ class _Builder:
         self.tiler: Tiler = grouping.tiler
         # What instructions wait for is known by blocks: objects never share one, however small the target's alignment.
         self.work = Work(alignment=max(BLOCK, int(self.tiler.costs.target.memory.local.alignment)))
-        self.outputs = {tensor.storage for tensor in self.network.outputs}
+        self.outputs = set(self.network.stored_results)
         self.inputs = {tensor.storage for tensor in self.network.inputs}
         self.whole: dict[Tensor, Buffer] = {}
         """Tensors that are whole in local memory now."""

@@ -3,15 +3,18 @@
 That is a reshape between tensors whose memory has the order of their axes, and a permute with a reshape before or behind it
 where the permute only undoes, or does, what the layout of images in memory does: the flattening of an image whose channels
 come last. A reshape of an input that gives it more rows turns the view around, so that the input can be loaded row by row.
+Where a concat stands between such a reshape and its permute, as behind the heads of a detector, each operand of the concat is
+a view, and what is left is a concat of other axes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
-from npuc.ir import Value, npu, top
+from npuc.ir import Graph, Value, npu, shape_of, top
 from npuc.schedule.layers import Tensor
 from npuc.schedule.rules.common import is_natural
 from npuc.schedule.rules.movement import is_view
@@ -68,8 +71,84 @@ def _cancel(first: Any, second: Any, x: Tensor, between: Tensor, last: Tensor) -
         return is_natural(last) and _same(x.shape, first.order, x.order)
     if isinstance(first, top.Reshape) and isinstance(second, top.Permute):
         in_memory = tuple(second.order[axis] for axis in last.order)
-        return is_natural(x) and _same(between.shape, in_memory, range(len(in_memory)))
+        if is_natural(x) and _same(between.shape, in_memory, range(len(in_memory))):
+            return True
+        merged = _merged(x.shape, between.shape)
+        return merged is not None and _same(x.shape, [axis for i in in_memory for axis in merged[i]], x.order)
     return False
+
+
+def _merged(shape: tuple[int, ...], reshaped: tuple[int, ...]) -> list[list[int]] | None:
+    """For each axis of a reshaped tensor, the neighbouring axes that it is made of; None if it is another kind of reshape."""
+    parts: list[list[int]] = []
+    at = 0
+    for size in reshaped:
+        begin = at
+        while at < len(shape) and prod(shape[begin : at + 1]) <= size and prod(shape[begin:at]) < size:
+            at += 1
+        parts.append(list(range(begin, at)))
+        if prod(shape[begin:at]) != size:
+            return None
+    if prod(shape[at:]) != 1:
+        return None
+    return parts
+
+
+@dataclass(frozen=True)
+class TurnedConcat:
+    """A concat of reshaped tensors whose result is turned: of these tensors, turned one by one, each is a view."""
+
+    concat: top.Concat
+    permute: top.Permute
+    parts: dict[Any, Tensor]
+    """Each reshape, and each requantization behind one, to its result, turned."""
+    axis: int
+    """Of the turned result, along which it is a concat."""
+
+
+def turned_concats(
+    ops: Iterable[Any],
+    inside: Collection[Any],
+    kept: Collection[Value],
+    graph: Graph,
+    fresh: Callable[[Value], Tensor],
+) -> list[TurnedConcat]:
+    """The concats between reshapes and a permute that the three together make concats of views."""
+    concats = []
+    for permute in ops:
+        concat = permute.x.owner if isinstance(permute, top.Permute) else None
+        if not isinstance(concat, top.Concat) or not _between(concat, inside, kept):
+            continue
+        parts: dict[Any, Tensor] = {}
+        for value in concat.operands:
+            chain = _reshape_of(value)
+            if not chain or not all(_between(op, inside, kept) for op in chain):
+                break
+            reshape = chain[0]
+            shape = tuple(shape_of(value)[axis] for axis in permute.order)
+            turned = {op: replace(fresh(op.results[0]), shape=shape) for op in chain}
+            if graph.constant(reshape.x) is not None or not _cancel(
+                reshape, permute, fresh(reshape.x), fresh(reshape.y), turned[reshape]
+            ):
+                break
+            parts |= turned
+        else:
+            axis = permute.order.index(concat.axis % len(permute.order))
+            concats.append(TurnedConcat(concat, permute, parts, axis))
+    return concats
+
+
+def _reshape_of(value: Value) -> list[Any]:
+    """The reshape that a value comes from, and the requantization between, if there is one; nothing if it comes from others."""
+    chain = [value.owner]
+    if isinstance(chain[0], npu.Requant):
+        chain.insert(0, chain[0].x.owner)
+    return chain if isinstance(chain[0], top.Reshape) else []
+
+
+def _between(op: Any, inside: Collection[Any], kept: Collection[Value]) -> bool:
+    """Whether an op of the network has one reader, and its result needs no memory of its own."""
+    return op in inside and len(list(op.results[0].uses)) == 1 and op.results[0] not in kept
 
 
 def _same(shape: tuple[int, ...], order: Any, other: Any) -> bool:

@@ -14,7 +14,7 @@ from npuc.arrays import Array
 from npuc.ir import Graph, top
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.program.instructions import Copy, Fill, Gather
-from npuc.schedule.constants import Constants
+from npuc.schedule.constants import NO_CONSTANTS, Constants
 from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Rows, Tensor, Tile, aligned
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import is_natural
@@ -308,6 +308,13 @@ def concat(op: top.Concat, graph: Graph, tensor: Tensors) -> Layer:
             constants[f"c{index}"] = np.ascontiguousarray(array.transpose(operand.order))
             operands.append((f"c{index}", operand))
     computed = ConcatOp(tuple(operands), y, op.axis % len(y.shape), Constants(constants))
+    return Layer(y.name, "concat", computed.inputs, (y,), computed, source=op)
+
+
+def turned_concat(op: top.Concat, y: Tensor, axis: int, tensor: Tensors) -> Layer:
+    """A concat of operands that are turned already, along what their axis has become; none of them is a constant."""
+    operands = tuple((f"in{index}", tensor(value)) for index, value in enumerate(op.operands))
+    computed = ConcatOp(operands, y, axis, NO_CONSTANTS)
     return Layer(y.name, "concat", computed.inputs, (y,), computed, source=op)
 
 
