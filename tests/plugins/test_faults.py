@@ -222,6 +222,53 @@ def test_claims_hold_in_compile(folder: Path, capsys: Any, form: str) -> None:
     assert [one["device"] for one in found["subgraphs"]] == ["convert", "npu", "convert"]
 
 
+CLAIM_ONLY = """
+import numpy as np
+from npuc.plugins.api import TopOp, claims, float_forward, operand, result, top_op
+
+@top_op
+class ClaimOnly(TopOp):
+    name = "top.claim_only"
+    a = operand()
+    b = operand()
+    y = result()
+
+    def infer(self):
+        return [self.a.type]
+
+@float_forward(ClaimOnly)
+def forward(arrays, attributes):
+    return [np.minimum(*arrays)]
+
+@claims("npuc.custom", "ClaimOnly")
+def claim(op, graph):
+    return ClaimOnly.make(*op.operands)
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "custom.mlir", "-o", "y.npz"], ["diff", "custom.mlir", "custom.mlir", "--limit", "0"]]
+)
+def test_claims_hold_for_a_network_that_was_imported_without_the_plugin(
+    folder: Path, capsys: Any, words: list[str]
+) -> None:
+    """No kernel is registered for the custom op: only the op that stands for it computes."""
+    model = gated_model("npuc.custom")
+    model.graph.node[2].op_type = "ClaimOnly"
+    del model.graph.node[2].attribute[:]
+    model.graph.value_info.append(helper.make_tensor_value_info("glu", TensorProto.FLOAT, (1, 4, 8, 8)))
+    onnx.save(model, "custom.onnx")
+    (folder / "claim.py").write_text(CLAIM_ONLY)
+    assert run_command(["import", "custom.onnx", "--no-check", "-q", "-o", "custom.mlir"]) == 0
+    data = ["--input" if words[0] == "run" else "--data", "data.npz"]
+    assert run_command([*words, *data, "--plugin", "claim.py"]) == 0, capsys.readouterr().err
+    if words[0] == "run":
+        model.graph.node[2].op_type, model.graph.node[2].domain = "Min", ""
+        onnx.save(model, "plain.onnx")
+        assert run_command(["run", "plain.onnx", *data, "-o", "plain.npz"]) == 0
+        np.testing.assert_array_equal(np.load("y.npz")["y"], np.load("plain.npz")["y"])
+
+
 def test_an_accelerator_takes_what_it_claims_in_compile(folder: Path, capsys: Any) -> None:
     plugins = [
         word for name in ("hard_glu.py", "pooling_engine.py") for word in ("--plugin", str(PLUGINS / name))

@@ -99,6 +99,7 @@ def command(args: DiffCommand) -> None:
     from npuc.files import write_atomically
     from npuc.flow import load_model
     from npuc.frontend.sniff import describe_content
+    from npuc.transform.claim_custom_ops import claimed
 
     printer = Printer(args.quiet, args.as_json)
     if args.sort is LayerOrder.isolated and not args.isolated:
@@ -109,7 +110,7 @@ def command(args: DiffCommand) -> None:
     def load(path: Path) -> Graph:
         # Of the two, one may be a program, which has its shapes.
         own = describe_content(path).kind == "mlir"
-        graph = load_model(path, None if own else options.imported_as(path, args.input_shape))
+        graph = claimed(load_model(path, None if own else options.imported_as(path, args.input_shape)))
         options.tell_import(printer, graph)
         return graph
 

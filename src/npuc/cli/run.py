@@ -283,12 +283,13 @@ def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | N
     from npuc.evaluate.batches import output_scales, run_batches
     from npuc.flow import load_model
     from npuc.quant.report import is_integer
+    from npuc.transform.claim_custom_ops import claimed
 
     for name in ("--entry", "--subgraph", "--key"):
         if name in chosen:
             raise UsageError(f"{name} is for a compiled model, and {model} is none", fix="Leave it out")
     imported = options.imported_as(model, chosen.get("--input-shape"), chosen.get("--weights"))
-    graph = load_model(model, imported)
+    graph = claimed(load_model(model, imported))
     if raw and not is_integer(graph):
         raise UsageError(f"--raw is for integer networks, and {model} is a float one", fix="Leave it out")
     device = chosen.get("--torch-device", "cpu")
@@ -325,12 +326,12 @@ def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | N
 def _compiled(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | None) -> _Work:
     """A compiled model, in the runtime."""
     from npuc.calib.compiled import interface_of
+    from npuc.debug.chip import simulator_of
     from npuc.debug.compiled import CompiledLayers
     from npuc.evaluate.batches import run_engine
     from npuc.program.file import load_compiled
     from npuc.program.subgraph import only_subgraph
     from npuc.runtime.engine import CompiledEngine, integers_of
-    from npuc.sim.functional import Simulator
 
     for name in chosen:
         if name in _NOT_COMPILED:
@@ -362,7 +363,7 @@ def _compiled(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | 
         lambda: CompiledLayers(compiled, threads or 1),
         scales,
         compiled.outputs,
-        lambda: Simulator(compiled, threads or 1),
+        lambda: simulator_of(compiled, threads or 1),
     )
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuc.arrays import Array
+from npuc.debug.chip import simulator_of
 from npuc.debug.layers import LayerTensor, Visit, as_stored
 from npuc.ir.dtypes import dtype_of
 from npuc.program.debug_info import TracedTensor, read_debug_info
 from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph
 from npuc.sim import memory
-from npuc.sim.functional import Simulator
 from npuc.sim.watch import View, Watched, run_watched
 
 
@@ -36,7 +36,7 @@ class CompiledLayers:
     def __init__(self, compiled: CompiledModel, threads: int = 1) -> None:
         self.compiled = compiled
         self.info = read_debug_info(compiled)
-        self.simulator = Simulator(compiled, threads)
+        self.simulator = simulator_of(compiled, threads)
         self.by_subgraph: dict[int, list[int]] = {}
         for number, tensor in enumerate(self.info.tensors):
             self.by_subgraph.setdefault(tensor.subgraph, []).append(number)
@@ -79,6 +79,8 @@ class CompiledLayers:
 
     def _on_npu(self, index: int, numbers: Sequence[int], kept: dict[int, Snapshot], visit: Visit) -> bool:
         tensors = self.info.tensors
+        joined = [number for number in numbers if is_joined(tensors[number])]
+        numbers = [number for number in numbers if number not in joined]
         watched = [number for number in numbers if tensors[number].places]
         held = {number: Watched(tensors[number].size) for number in watched}
         done: set[int] = set()
@@ -103,7 +105,10 @@ class CompiledLayers:
                     return True
             return False
 
-        return run_watched(self.simulator, index, list(held.values()), views_of(tensors, watched), finished)
+        views = views_of(tensors, watched)
+        if run_watched(self.simulator, index, list(held.values()), views, finished):
+            return True
+        return self._see(joined, {}, kept, visit)
 
     def _on_cpu(self, index: int, subgraph: CpuSubgraph, numbers: Sequence[int]) -> dict[str, Array]:
         fetched = [
@@ -116,6 +121,11 @@ class CompiledLayers:
         for name in subgraph.outputs:
             memory.write(self.simulator.segments, self.compiled.tensor(name), values[name])
         return values
+
+
+def is_joined(tensor: TracedTensor) -> bool:
+    """Whether a tensor of an NPU subgraph is nowhere but in DRAM, where its parts are stored."""
+    return not tensor.places and tensor.view_of is None
 
 
 def views_of(tensors: Sequence[TracedTensor], watched: Sequence[int]) -> list[View]:

@@ -16,7 +16,7 @@ from npuc.debug.dump import drop
 from npuc.debug.layers import as_stored
 from npuc.files import make_folder, write_atomically
 from npuc.format_versions import SAMPLE
-from npuc.program.model import NpuSubgraph
+from npuc.program.model import ChipSubgraph, NpuSubgraph
 from npuc.sim.functional import Simulator
 from npuc.tensors import file_names
 
@@ -77,7 +77,7 @@ class SampleWriter:
         """What NPU subgraphs read and wrote; their tensors are still there when all have run."""
         entries = []
         for index, subgraph in enumerate(simulator.compiled.subgraphs):
-            if isinstance(subgraph, NpuSubgraph):
+            if isinstance(subgraph, NpuSubgraph | ChipSubgraph):
                 ends = {
                     what: self._tensors(f"run{run}/npu{index}-{what}", names, simulator)
                     for what, names in (("input", subgraph.inputs), ("output", subgraph.outputs))

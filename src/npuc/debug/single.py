@@ -17,6 +17,7 @@ from npuc.arrays import Array
 from npuc.debug.compiled import (
     CompiledLayers,
     Snapshot,
+    is_joined,
     shown,
     snapshot_of,
     unviewed,
@@ -33,7 +34,7 @@ from npuc.ir import Graph, layer_name, shape_of, top
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import dtype_of, quant_of
 from npuc.program.disassemble import layer_called
-from npuc.program.model import CpuSubgraph, HostConversion, NpuSubgraph, Tensor
+from npuc.program.model import ChipSubgraph, CpuSubgraph, HostConversion, NpuSubgraph, Tensor
 from npuc.sim import memory
 from npuc.sim.watch import Watched, run_watched
 
@@ -140,6 +141,12 @@ def _in_compiled(layers: CompiledLayers, name: str, operands: _Operands) -> list
     if traced.view_of is not None:
         return [shown(traced, viewed(traced, Snapshot(given[traced.view_of])))]
     subgraph = layers.compiled.subgraphs[traced.subgraph]
+    if isinstance(subgraph, ChipSubgraph):
+        raise CompareError(
+            f"'{traced.name}' is made by subgraph '{subgraph.name}', which the chip runs as a whole",
+            where=layers.compiled.name,
+            fix="Run the layer of the .mlir file, or the whole model",
+        )
     work: Callable[..., list[LayerTensor]]
     if isinstance(subgraph, NpuSubgraph):
         work = _on_npu
@@ -171,11 +178,15 @@ def _on_npu(layers: CompiledLayers, results: list[int], given: dict[int, Array])
         return not left
 
     run_watched(layers.simulator, index, held, views_of(tensors, watched), finished)
-    return [
-        shown(tensors[n], snapshot_of(tensors[n], snapshot))
-        for n, snapshot in zip(watched, held, strict=True)
-        if n in results
-    ]
+    layer_tensors = []
+    for n, snapshot in zip(watched, held, strict=True):
+        tensor = tensors[n]
+        if n in results and is_joined(tensor):
+            array = memory.read(layers.simulator.segments, _in_dram(layers, n))
+            layer_tensors.append(shown(tensor, Snapshot(array)))
+        elif n in results:
+            layer_tensors.append(shown(tensor, snapshot_of(tensor, snapshot)))
+    return layer_tensors
 
 
 def _in_dram(layers: CompiledLayers, number: int) -> Tensor:

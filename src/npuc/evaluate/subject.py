@@ -32,6 +32,7 @@ from npuc.ir import Graph, Port, dtype_of, shape_of
 from npuc.ir.states import data_inputs, initial_states
 from npuc.quant.report import is_integer
 from npuc.runtime.states import StreamStates
+from npuc.transform.claim_custom_ops import claimed
 from npuc.words import counted
 
 if TYPE_CHECKING:
@@ -99,8 +100,11 @@ class Subject:
         """What runs a batch."""
         if self.compiled is not None:
             from npuc.runtime import Runner
+            from npuc.runtime.engine import device_for
 
-            runner = Runner(self.compiled, self.file.device, workers=1, threads=1)
+            # The simulator executes no programs of a chip; the chip's own device stands in for it.
+            device = device_for(self.compiled) if self.file.device == "simulated" else self.file.device
+            runner = Runner(self.compiled, device, workers=1, threads=1)
             return SubjectEngine(self.graph, lambda inputs: runner.run(dict(inputs)), runner.reset)
         from npuc.engine import IntegerEngine, computing_on, float_engine
 
@@ -174,7 +178,7 @@ def open_subject(file: ModelFile) -> Subject:
         entries = load_entries(path)
         compiled = named_entry(entries, file.entry if len(entries) > 1 else "", str(path))
         return Subject(file, "compiled", interface_of(compiled), compiled)
-    graph = load_model(path, file.options)
+    graph = claimed(load_model(path, file.options))
     return Subject(file, "integer" if is_integer(graph) else "float", graph)
 
 

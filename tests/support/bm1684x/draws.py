@@ -23,7 +23,6 @@ from npuc.schedule.bm1684x.order import Ordered
 from npuc.schedule.bm1684x.placement import load_record
 from npuc.schedule.bm1684x.pooling import ChipAvgPool, ChipMaxPool
 from npuc.schedule.bm1684x.resize import ChipUpsample
-from npuc.schedule.bm1684x.scheduler import transpose
 from npuc.schedule.bm1684x.work import COPY_FROM_OPERAND, Address, Builder, Issue, Operand, constant
 
 DDR = 1 << 20
@@ -247,7 +246,7 @@ class Drawer:
         rows, columns = self._upto(300), self._upto(300)
         source = LocalTensor(self._memory.take(lane_bytes((1, rows, 1, columns))), (1, rows, 1, columns))
         turned = (1, columns, 1, rows)
-        transpose(build, source, LocalTensor(self._memory.take(lane_bytes(turned)), turned))
+        build.transpose(source, LocalTensor(self._memory.take(lane_bytes(turned)), turned))
 
     def fill_lanes(self, build: Builder, draw: Draw) -> None:
         """A constant in local memory."""

@@ -1,14 +1,17 @@
 """The time of a program by the vendor's own figures: cycles of single commands, and its timeline of both engines.
 
-The vendor's timeline knows steps: in each, both engines run side by side, and the next begins when both are done. A command that
-waits for one of the same step begins a new step. So it takes longer than a program whose commands wait for single commands.
+The vendor's timeline knows steps: in each, both engines run side by side, and the next begins when both are done. So it takes
+longer than a program whose commands wait for single commands.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import accumulate
 
 from npuc.program.bm1684x.bmodel import Bmodel
 from npuc.program.bm1684x.commands import Command
@@ -16,6 +19,7 @@ from npuc.program.bm1684x.listing import streams
 from support.bm1684x.calls import call_of
 from support.sophgo import judge
 
+Queues = Mapping[str, Sequence[Command]]
 OTHER = {"tiu": "gdma", "gdma": "tiu"}
 _TOTAL = re.compile(r"TCYC\s*:\s*(\d+)")
 _MOVED = re.compile(r"S2L:(\d+)\|dr\[1\] L2S:(\d+)\|dr\[2\] S2S:(\d+)")
@@ -35,12 +39,16 @@ class VendorTime:
     """Of the commands of each engine."""
 
 
-def in_order(model: Bmodel) -> list[Command]:
-    """The commands of both queues, each as late as the first command that waits for it."""
-    queues = {
+def queues_of(model: Bmodel) -> Queues:
+    """The commands of both engines."""
+    return {
         str(engine): [command for command in queue if not command.form.name.endswith("END")]
         for engine, queue in streams(model).items()
     }
+
+
+def in_order(queues: Queues) -> list[Command]:
+    """The commands of both queues, each as late as the first command that waits for it."""
     done = {"tiu": 0, "gdma": 0}
     order: list[Command] = []
 
@@ -57,26 +65,54 @@ def in_order(model: Bmodel) -> list[Command]:
     return order
 
 
-def steps_of(commands: Sequence[Command]) -> list[list[Command]]:
-    """Commands that run side by side, and none of which waits for another."""
-    steps: list[list[Command]] = [[]]
-    first, count = {"tiu": 1, "gdma": 1}, {"tiu": 0, "gdma": 0}
-    for command in commands:
-        engine = command.form.engine
-        if command.values["cmd_id_dep"] >= first[OTHER[engine]]:
-            steps.append([])
-            first = {name: number + 1 for name, number in count.items()}
-        steps[-1].append(command)
-        count[engine] += 1
-    return steps
+def steps_of(queues: Queues, cycles: Mapping[str, Sequence[int]]) -> list[list[Command]]:
+    """Commands that run side by side and none of which waits for another: of all such cuts one that takes the fewest cycles.
+
+    The cheapest way to each pair of places in the two queues, by the steps that end there. Of those that begin at a pair, the
+    ones are looked at in which one engine takes so many commands and the other as many as fit beside them.
+    """
+    sums = {engine: [0, *accumulate(cycles[engine])] for engine in queues}
+    deps = {engine: [command.values["cmd_id_dep"] for command in queue] for engine, queue in queues.items()}
+    end = len(queues["tiu"]), len(queues["gdma"])
+    cost: dict[tuple[int, int], int] = {(0, 0): 0}
+    came: dict[tuple[int, int], tuple[int, int]] = {}
+    waiting = [(0, 0, 0)]
+    while waiting:
+        _, i, j = heappop(waiting)
+        if (i, j) == end:
+            break
+        most_i, most_j = i, j
+        while most_i < end[0] and deps["tiu"][most_i] <= j:
+            most_i += 1
+        while most_j < end[1] and deps["gdma"][most_j] <= i:
+            most_j += 1
+        tiu, gdma = sums["tiu"], sums["gdma"]
+        ways = {
+            (a, min(most_j, bisect_right(gdma, gdma[j] + tiu[a] - tiu[i]) - 1)) for a in range(i, most_i + 1)
+        }
+        ways |= {
+            (min(most_i, bisect_right(tiu, tiu[i] + gdma[b] - gdma[j]) - 1), b) for b in range(j, most_j + 1)
+        }
+        for a, b in ways - {(i, j)}:
+            total = cost[i, j] + max(tiu[a] - tiu[i], gdma[b] - gdma[j])
+            if total < cost.get((a, b), 1 << 60):
+                if (a, b) not in cost:
+                    heappush(waiting, (a + b, a, b))
+                cost[a, b], came[a, b] = total, (i, j)
+    steps = []
+    at = end
+    while at != (0, 0):
+        before = came[at]
+        steps.append([*queues["tiu"][before[0] : at[0]], *queues["gdma"][before[1] : at[1]]])
+        at = before
+    return steps[::-1]
 
 
 def program_time(model: Bmodel) -> VendorTime:
     """Of a program."""
-    commands = in_order(model)
+    queues = queues_of(model)
+    commands = in_order(queues)
     cycles = judge(encode=[call_of(command) for command in commands])["cycles"]
-    steps = [[call_of(command) for command in step] for step in steps_of(commands)]
-    total, moved = vendor_totals(judge(timeline=steps)["timeline"])
     ends: dict[str, list[int]] = {"tiu": [0], "gdma": [0]}
     own: dict[str, list[int]] = {"tiu": [], "gdma": []}
     for command, spent in zip(commands, cycles, strict=True):
@@ -84,6 +120,8 @@ def program_time(model: Bmodel) -> VendorTime:
         begin = max(ends[engine][-1], ends[OTHER[engine]][command.values["cmd_id_dep"]])
         ends[engine].append(begin + spent)
         own[engine].append(spent)
+    steps = [[call_of(command) for command in step] for step in steps_of(queues, own)]
+    total, moved = vendor_totals(judge(timeline=steps)["timeline"])
     return VendorTime(max(ends["tiu"][-1], ends["gdma"][-1]), total, moved, own)
 
 

@@ -48,6 +48,8 @@ class ChipLayer:
     """Constants, in parts that can be loaded one by one."""
     granule: int = field(default=1, kw_only=True)
     """Tiles have multiples of so many rows."""
+    banks: bool = field(default=False, kw_only=True)
+    """Whether its commands take longer if their operands, constants and result share banks."""
 
     def operand_rows(self, index: int, rows: Rows) -> Rows:
         """The rows of an operand that some rows of the result need: the same, or its only one."""

@@ -13,6 +13,7 @@ from math import prod
 
 from npuc.arrays import ceil_div
 from npuc.program.bm1684x.commands import BANK_BYTES, LANES, TYPE_CODES
+from npuc.schedule.bm1684x.memory import share_bank
 from npuc.schedule.bm1684x.order import Ordered
 from npuc.schedule.bm1684x.work import Address, Issue, Span
 
@@ -80,8 +81,7 @@ def cycles_of(issue: Issue) -> int:
 
 def _share_bank(*spans: Span) -> bool:
     """Whether two of them have bytes in one bank of a lane."""
-    banks = [(low // BANK_BYTES, (high - 1) // BANK_BYTES) for _, low, high in spans]
-    return any(a[0] <= b[1] and b[0] <= a[1] for i, a in enumerate(banks) for b in banks[:i])
+    return any(share_bank(a[1:], b[1:]) for i, a in enumerate(spans) for b in spans[:i])
 
 
 def _elementwise(issue: Issue, elements: int) -> int:

@@ -299,4 +299,4 @@ def table(op: Any, graph: Graph) -> ChipLayer:
         raise NotHere("the BM1684X has tables of 256 entries")
     record = LaneRecord(LANES)
     record.add("table", np.tile(_bytes_of_table(entries), (LANES, 1)), 256)
-    return ChipTable((operand(op.x),), operand(op.y), records=(record,))
+    return ChipTable((operand(op.x),), operand(op.y), records=(record,), banks=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from npuc.schedule.bm1684x.work import Issue, Span
 
-REACH = 48
+REACH = 1000
 """Commands that a load may move up past."""
 
 

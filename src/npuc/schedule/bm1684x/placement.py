@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from npuc.ir import Graph, Value, shape_of
 from npuc.program.bm1684x.commands import LANE_BYTES
-from npuc.schedule.bm1684x.layout import LaneRecord, LocalTensor, Shape, aligned, canonical, dense_strides
-from npuc.schedule.bm1684x.memory import LaneMemory, NoRoom
+from npuc.schedule.bm1684x.layout import (
+    LARGEST,
+    LaneRecord,
+    LocalTensor,
+    Shape,
+    aligned,
+    canonical,
+    dense_strides,
+    lane_bytes,
+)
+from npuc.schedule.bm1684x.memory import Bytes, LaneMemory, NoRoom
 from npuc.schedule.bm1684x.work import Address, Builder
 
 _WIDE = 4096
@@ -31,7 +40,7 @@ class Placement:
 
     def __init__(self, graph: Graph, uses: Mapping[Value, list[int]]) -> None:
         self.build = Builder()
-        self.memory = LaneMemory(LANE_BYTES)
+        self.memory = LaneMemory(LANE_BYTES, lambda: len(self.build.issues))
         self._graph, self._uses = graph, uses
         self._stored: dict[Value, Stored] = {}
         self._holders: dict[int, int] = {}
@@ -79,13 +88,43 @@ class Placement:
 
     def store(self, local: LocalTensor, address: Address, strides: Shape | None = None) -> None:
         """From local memory to DDR."""
-        source = Address("local", local.address)
-        self.build.move(source, address, local.shape, local.strides, strides or dense_strides(local.shape))
+        strides = strides or dense_strides(local.shape)
+        line = self._line(local.shape, strides)
+        if line is None:
+            self.build.move(Address("local", local.address), address, local.shape, local.strides, strides)
+            return
+        self.build.transpose(local, line)
+        self.build.move(
+            Address("local", line.address), address, line.shape, line.strides, dense_strides(line.shape)
+        )
+        self.memory.give(line.address)
 
     def load(self, address: Address, shape: Shape, local: LocalTensor, strides: Shape | None = None) -> None:
         """From DDR to local memory."""
-        target = Address("local", local.address)
-        self.build.move(address, target, shape, strides or dense_strides(shape), local.strides)
+        strides = strides or dense_strides(shape)
+        line = self._line(shape, strides)
+        if line is None:
+            self.build.move(address, Address("local", local.address), shape, strides, local.strides)
+            return
+        self.build.move(
+            address, Address("local", line.address), line.shape, dense_strides(line.shape), line.strides
+        )
+        self.build.transpose(line, local)
+        self.memory.give(line.address)
+
+    def _line(self, shape: Shape, strides: Shape) -> LocalTensor | None:
+        """Room for one element of each channel as a line of one lane; None if a tensor is no such thing, or there is no room.
+
+        The DMA takes as long for one byte of a lane as for 256, and the TIU transposes a line at once.
+        """
+        n, c, h, w = shape
+        if (n, h, w) != (1, 1, 1) or not 1 < c <= LARGEST or strides[1] != 1:
+            return None
+        line = (1, 1, 1, c)
+        try:
+            return LocalTensor(self.memory.take(lane_bytes(line), high=True), line)
+        except NoRoom:
+            return None
 
     def in_local(self, value: Value, resident: Collection[Value]) -> LocalTensor:
         """Where it is in local memory; it is loaded first if it is in DDR only. Values that have to stay do."""
@@ -96,20 +135,29 @@ class Placement:
             self.load(stored.ddr, stored.shape, local)
         return stored.local  # type: ignore[return-value]
 
-    def place(self, value: Value, resident: Collection[Value], evict: bool = True) -> LocalTensor:
-        """Room in local memory for a value."""
+    def place(
+        self, value: Value, resident: Collection[Value], evict: bool = True, apart: Sequence[Bytes] = ()
+    ) -> LocalTensor:
+        """Room in local memory for a value, in other banks than some bytes if that can be."""
         stored = self.stored(value)
         local = LocalTensor(0, stored.shape)
-        address = self.take(local.size, resident, evict=evict)
+        address = self.take(local.size, resident, evict=evict, apart=apart)
         stored.local = LocalTensor(address, stored.shape)
         self._holders[address] = 1
         return stored.local
 
-    def take(self, size: int, resident: Collection[Value], high: bool = False, evict: bool = True) -> int:
+    def take(
+        self,
+        size: int,
+        resident: Collection[Value],
+        high: bool = False,
+        evict: bool = True,
+        apart: Sequence[Bytes] = (),
+    ) -> int:
         """Bytes of local memory; others make room, those of `resident` do not."""
         while True:
             try:
-                return self.memory.take(size, high)
+                return self.memory.take(size, high, apart)
             except NoRoom:
                 if not evict or not self.evict_one(resident):
                     raise

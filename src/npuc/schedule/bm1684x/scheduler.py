@@ -24,11 +24,12 @@ from npuc.schedule.bm1684x.layout import (
     dense_strides,
     lane_bytes,
 )
-from npuc.schedule.bm1684x.memory import NoRoom
+from npuc.schedule.bm1684x.memory import Bytes, NoRoom
 from npuc.schedule.bm1684x.movement import MOVES, ONES, ZEROS, Block, Movement, Moves, Turn
 from npuc.schedule.bm1684x.order import Ordered, hoisted, ordered
 from npuc.schedule.bm1684x.placement import Placement, load_record, record_room
-from npuc.schedule.bm1684x.work import COPY_FROM_OPERAND, Address, Builder, Operand, constant, lanes, sizes
+from npuc.schedule.bm1684x.prefetch import prefetched
+from npuc.schedule.bm1684x.work import COPY_FROM_OPERAND, Address, Operand, constant
 from npuc.schedule.rules import NotHere
 
 RECORDS = 96 * 1024
@@ -123,7 +124,7 @@ class _Scheduler:
                 if self._uses[value][-1] == number:
                     at.drop(value)
         return ChipSchedule(
-            tuple(ordered(hoisted(at.build.issues))),
+            tuple(ordered(hoisted(prefetched(at.build.issues, at.memory.buffers, LANE_BYTES)))),
             at.coefficients,
             at.activations,
             tuple(at.in_ddr(value).offset for value in self._inputs),
@@ -166,8 +167,14 @@ class _Scheduler:
                     held = at.in_local(entry.value, resident)
                     inputs.append(LocalTensor(held.address, entry.shape))
             scratch = self._take(aligned(layer.scratch(height)), taken, resident)
-            records = self._records(layer, taken, resident)
-            output = at.place(layer.result.value, resident)
+            apart = [(scratch, scratch + 1)] if layer.scratch(height) else []
+            if layer.banks:
+                apart += [(local.address, local.address + local.size) for local in inputs]
+            first = len(taken)
+            records = self._records(layer, taken, resident, apart if layer.banks else ())
+            if layer.banks:
+                apart += [(address, address + 1) for address in taken[first:]]
+            output = at.place(layer.result.value, resident, apart=apart)
         except NoRoom:
             for address in taken:
                 at.memory.give(address)
@@ -192,19 +199,23 @@ class _Scheduler:
         self._load(entry, layer.operand_rows(index, rows), local)
         return local
 
-    def _take(self, size: int, taken: list[int], resident: Sequence[Value]) -> int:
+    def _take(
+        self, size: int, taken: list[int], resident: Sequence[Value], apart: Sequence[Bytes] = ()
+    ) -> int:
         if not size:
             return 0
-        taken.append(self._at.take(size, resident, high=True))
+        taken.append(self._at.take(size, resident, high=True, apart=apart))
         return taken[-1]
 
-    def _records(self, layer: ChipLayer, taken: list[int], resident: Sequence[Value]) -> Any:
+    def _records(
+        self, layer: ChipLayer, taken: list[int], resident: Sequence[Value], apart: Sequence[Bytes] = ()
+    ) -> Any:
         """Room for the constants of a layer; a function that brings a part there when it is first asked for."""
         at = self._at
         sizes = [aligned(record_room(record)) for record in layer.records]
         places = [at.record(record) for record in layer.records]
         kept = sum(sizes) <= RECORDS
-        slots = [self._take(size, taken, resident) for size in (sizes if kept else [max(sizes)] * 2)]
+        slots = [self._take(size, taken, resident, apart) for size in (sizes if kept else [max(sizes)] * 2)]
         there: dict[int, int] = {}
 
         def record(number: int) -> int:
@@ -327,7 +338,7 @@ class _Scheduler:
             for place in taken:
                 at.memory.give(place)
             return False
-        transpose(at.build, source, target)
+        at.build.transpose(source, target)
         at.store(target, at.reserve(movement.result))
         for place in taken:
             at.memory.give(place)
@@ -408,15 +419,6 @@ class _Scheduler:
                     last = (shape[2] - 1) * strides[2] + (shape[3] - 1) * strides[3]
                     sides.append(Operand(begin, "i8", strides, size=last + 1))
                 self._at.build.elementwise(COPY_FROM_OPERAND, (1, count, *shape[2:]), sides[1], sides[0])
-
-
-def transpose(build: Builder, source: LocalTensor, target: LocalTensor) -> None:
-    """A matrix (1, rows, 1, columns) with lanes for columns."""
-    _, rows, _, columns = source.shape
-    build.tiu(
-        "BC", [lanes(source.address, source.size)], [lanes(target.address, target.size)], opd0_c=rows, opd0_w=columns,
-        res0_addr=target.address, opd0_addr=source.address, **sizes("res0", target.shape),
-    )  # fmt: skip
 
 
 def _keeps_lanes(block: Block) -> bool:

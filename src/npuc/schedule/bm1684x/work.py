@@ -64,7 +64,11 @@ class Issue:
     @property
     def is_load(self) -> bool:
         """Whether it brings something from DDR to local memory."""
-        return self.target is not None and self.target.space == "local"
+        return (
+            self.target is not None
+            and self.source is not None
+            and self.target.space == "local" != self.source.space
+        )
 
 
 COPY_FROM_OPERAND, MULTIPLY, ADD, SUBTRACT, MAXIMUM, MINIMUM = 19, 0, 2, 3, 4, 5
@@ -164,6 +168,15 @@ class Builder:
             self.elementwise(MAXIMUM, tensor.shape, place, place, constant(low, "i8"))
         if high < 127:
             self.elementwise(MINIMUM, tensor.shape, place, place, constant(high, "i8"))
+
+    def transpose(self, source: LocalTensor, target: LocalTensor) -> None:
+        """A matrix (1, rows, 1, columns) with lanes for columns."""
+        _, rows, _, columns = source.shape
+        reads, writes = lanes(source.address, source.size), lanes(target.address, target.size)
+        places = {"opd0_addr": source.address, "res0_addr": target.address}
+        self.tiu(
+            "BC", [reads], [writes], opd0_c=rows, opd0_w=columns, **places, **sizes("res0", target.shape)
+        )
 
     def move(
         self,
