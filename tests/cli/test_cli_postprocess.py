@@ -38,6 +38,8 @@ def test_a_compiled_model_has_it_inside(npuc: Any, model: Path, root: Path, tmp_
             *options,
         )
         assert done.status == 0, done.err
+    assert "it is post-processing, which stays float. To leave it to your own program" in done.out
+    assert "plugin" not in done.out
     with np.load(root / "examples/digits_samples.npz") as samples:
         image = samples["image"][:1].astype(np.float32)
     with Runner(load_compiled(tmp_path / "plain.npu")) as plain, Runner(tmp_path / "best.npu") as best:

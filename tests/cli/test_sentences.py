@@ -399,6 +399,16 @@ def _decibels(made: Made, match: re.Match[str]) -> None:
     _alike(match["alone"], min(made.decibels[1].values()))
 
 
+def _taken(made: Made, match: re.Match[str]) -> None:
+    assert made.samples is not None and int(match["samples"]) == len(made.samples)
+    assert match["mean"] or match["alone"]
+    values = {"mean": np.mean(list(made.decibels[0].values())), "alone": min(made.decibels[1].values())}
+    for name, value in values.items():
+        if match[name]:
+            _alike(match[name], float(value))
+            assert float(match[name]) > float(match[f"{name}_before"])
+
+
 def _kept(notes: list[str]) -> str:
     """Without corrections of a candidate that a later note drops for plain ranges."""
     plain = max((at for at, note in enumerate(notes) if note.endswith("so they are taken")), default=0)
@@ -411,8 +421,10 @@ _NOTES: dict[str, Check] = {
     r".* (?:is|are) below 15 dB in the worst of \d+ samples?, and may be on other data; .* may help": _weak,
     r"(?:'(?P<slice>\w+)' of )?the output '(?P<output>\w+)' is only (?P<least>-?[\d.]+) dB above its error: .*": _lost,
     r"corrected the biases of \d+ layers: (?P<mean>[\d.]+) dB(?:, at worst (?P<alone>-?[\d.]+))?": _decibels,
-    r"the ranges of max and nothing else are closer to float on the calibration data "
-    r"\((?P<mean>[\d.]+) dB, at worst (?P<alone>-?[\d.]+), not .*\), so they are taken": _decibels,
+    r"the ranges of max and nothing else are closer to float on (?P<samples>\d+) calibration samples? "
+    r"\((?:the mean of the slices (?P<mean>-?[\d.]+) dB, not (?P<mean_before>-?[\d.]+))?(?:; )?"
+    r"(?:the worst slice of the worst sample (?P<alone>-?[\d.]+) dB, not (?P<alone_before>-?[\d.]+))?\), "
+    r"so they are taken": _taken,
     r"the quick steps are left out: plain ranges are closer on all calibration data": _skip,
     r"(?P<machine>\S+) has no activations of 16 bits, with which the worst slice would have "
     r"(?P<wide>[\d.]+) dB instead of (?P<now>[\d.]+)": _no_wide,

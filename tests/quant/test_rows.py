@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from npuc.arithmetic.kinds import Kind
+from npuc.arithmetic.requantization import Scaling
 from npuc.arrays import Array
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.ir import Graph, npu, tensor_type, top
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import quant_of
 from npuc.quant import SCHEMES, quantize
+from npuc.quant.lowering.registry import NoIntegerForm
+from npuc.quant.lowering.scaling import require_multipliers
 
 Make = Callable[[Graph, Any], TopOp]
 
@@ -113,3 +118,54 @@ def test_a_row_too_long_for_tflites_softmax_stays_float_with_the_reason() -> Non
     assert np.isfinite(IntegerEngine(refused).run({"x": x})["y"]).all()
     taken = quantize(graph, ranges, SCHEMES["int8"])
     assert any(isinstance(made, npu.Softmax) for made in taken.ops)
+
+
+_SHORT = dataclasses.replace(SCHEMES["int8"], multiplier_bits=15, max_shift=24)
+"""A machine whose least factor is 2 ** -10: multipliers of 15 bits are 2 ** 14 at least, and shifts end at 24."""
+
+
+def _reduced(kind: str, count: int, ranges: dict[str, tuple[float, float]]) -> tuple[Graph, Graph]:
+    graph = Graph.empty([("x", tensor_type((2, count), "f32"))])
+    op = top.Reduce.make(graph.inputs[0].value, kind=kind, axes=(1,), name="y")
+    graph.block.add_op(op)
+    graph.set_outputs([("y", op.y)])
+    return graph, quantize(graph, ranges, _SHORT)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "most", "refused"),
+    [
+        ("sum", 4, 4.0, False),  # in reach
+        ("sum", 4096, 4096.0, True),  # a factor of 2 ** -12 is not, and the sum uses all of its range
+        ("sum", 4096, 1e7, False),  # not in reach, but the sum is less than half a step
+        ("mean", 4096, 1.0, True),
+        ("mean", 4, 100.0, False),
+        ("mean", 4, 1e5, False),
+    ],
+)
+def test_a_factor_below_the_least_is_refused_unless_the_result_is_below_half_a_step(
+    kind: str, count: int, most: float, refused: bool
+) -> None:
+    """A multiplier that the largest shift makes 0 is right only where the exact result rounds to 0."""
+    graph, integer = _reduced(kind, count, {"x": (-1.0, 1.0), "y": (-most, most)})
+    x = np.stack([np.full(count, 1, np.float32), np.linspace(-0.5, 1, count, dtype=np.float32)])
+    exact = FloatEngine(graph, threads=1).run({"x": x})["y"]
+    step = most / 127
+    assert np.abs(IntegerEngine(integer).run({"x": x})["y"] - exact).max() <= 1.01 * step
+    assert ("y" in integer.float_reasons) == refused
+    if refused:
+        reason = "the shift that its multiplier needs is above the largest that there is"
+        assert reason in integer.float_reasons["y"]
+    made = [op for op in integer.ops if isinstance(op, npu.ReduceSum)]
+    assert len(made) == (not refused)
+
+
+def test_half_a_step_is_where_a_multiplier_of_0_begins_to_be_wrong() -> None:
+    """`require_multipliers` itself, on both sides of half a step."""
+    zero = Scaling(Kind.SINGLE_ROUNDING, np.zeros(1, np.int32), np.full(1, 24))
+    require_multipliers(zero, float(np.nextafter(0.5, 0)))
+    with pytest.raises(NoIntegerForm, match="above the largest that there is"):
+        require_multipliers(zero, 0.5)
+    with pytest.raises(NoIntegerForm, match="above the largest that there is"):
+        require_multipliers(Scaling(Kind.SINGLE_ROUNDING, np.array([7, 0]), np.full(2, 24)), 0.5)
+    require_multipliers(Scaling(Kind.SINGLE_ROUNDING, np.array([7, 9]), np.full(2, 24)), 0.5)

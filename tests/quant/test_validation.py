@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from npuc.quant.accuracy import _unsteady
 from npuc.quant.analysis import analyze
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.prequantized import integer_types
-from npuc.quant.validation import OutputValidator
+from npuc.quant.validation import OutputValidator, is_no_worse
 from npuc.sim import run
 from npuc.target import load_target
 from support.networks.detector import data, detector
@@ -182,9 +183,84 @@ def test_the_default_is_never_worse_than_plain_ranges_on_the_calibration_data(
     mine, bar = (OutputValidator(graph, samples).figures(made) for made in (done.graph, plain))
     assert mine.worst is not None and bar.worst is not None
     assert mine.mean >= bar.mean - 0.1 and mine.worst.sqnr >= bar.worst.sqnr - 0.1, (mine.worst, bar.worst)
-    assert any(
-        "the ranges of max and nothing else are closer to float" in note for note in done.outcome.notes
+    (note,) = [note for note in done.outcome.notes if "and nothing else are closer to float" in note]
+    # The figures are those of all samples, not of the two that are kept, and each of them favours what is taken.
+    figures = {"the mean of the slices": mine.mean, "the worst slice of the worst sample": mine.worst.sqnr}
+    named = re.findall(r"(the [a-z ]+) (-?[\d.]+) dB, not (-?[\d.]+)", note.split("(")[1])
+    assert " on 24 calibration samples (" in note and named and note.endswith("), so they are taken")
+    for name, now, before in named:
+        assert now == f"{figures[name]:.1f}" and float(before) < float(now), note
+
+
+@pytest.mark.parametrize(
+    ("taken", "dropped", "words"),
+    [
+        # The signal of a sample is 100; these are the errors of two samples.
+        (
+            (1.0, 1.0), (2.0, 2.0),
+            "the mean of the slices 20.0 dB, not 17.0; the worst slice of the worst sample 20.0 dB, not 17.0",
+        ),
+        ((1.0, 1.0), (0.1, 1.5), "the worst slice of the worst sample 20.0 dB, not 18.2"),
+        ((0.1, 2.0), (2.0, 2.0), "the mean of the slices 19.8 dB, not 17.0"),
+        ((0.1, 2000.0), (1.0, 9000.0), "the mean of the slices -10.0 dB, not -16.5"),
+        ((1.0, 1.0), (1.0, 1.0), ""),
+    ],
+)  # fmt: skip
+def test_the_figures_that_decided_are_named_and_no_others(
+    taken: tuple[float, float], dropped: tuple[float, float], words: str
+) -> None:
+    def figures(errors: tuple[float, float]) -> OutputFigures:
+        return OutputFigures((Slice("y", "y"),), np.array([[[100.0, error]] for error in errors]))
+
+    now, before = figures(taken), figures(dropped)
+    assert is_no_worse(before, now) == (not words)
+    assert tuning._decision(now, before) == f"2 calibration samples ({words})"
+
+
+def spoiled() -> tuple[Graph, list[dict[str, Array]]]:
+    """A tensor with one channel of 3,000 times the size of the others, which all depend on; and rare values behind it."""
+    rng = np.random.default_rng(6)
+    shapes = {"first": (8, 4, 1, 1), "second": (8, 8, 1, 1), "last": (6, 8, 3, 3)}
+    weights = {name: rng.normal(size=shape) / 2 for name, shape in shapes.items()}
+    weights["first"][0] *= 3000
+    weights["second"] /= 1.5
+    weights["second"][:, 0] /= 3000
+    weights["last"] /= 4
+    y = lang.silu(_plain(lang.input("x", (1, 4, 12, 12)), weights, "first"), name="spoiled")
+    y = _plain(_plain(y, weights, "second", relu=True), weights, "last", pads=(1, 1, 1, 1))
+    samples = []
+    for _ in range(24):
+        image = rng.normal(size=(1, 4, 12, 12))
+        image[:, :, rng.integers(12), rng.integers(12)] *= 25
+        samples.append({"x": image.astype(np.float32)})
+    return lang.build({"y": y}), samples
+
+
+def _plain(x: Any, weights: dict[str, Array], name: str, **more: Any) -> Any:
+    weight = weights[name].astype(np.float32)
+    return lang.conv(x, weight, np.zeros(len(weight), np.float32), name=name, **more)
+
+
+def test_ranges_are_compared_again_once_a_tensor_that_spoils_all_outputs_has_sixteen_bits() -> None:
+    """Before that no method leaves anything of the outputs; a network of zeros is no better than one that is lost in a sample."""
+    graph, samples = spoiled()
+    done = quantized(graph, samples)
+    first, *later = [note for note in done.outcome.notes if "ranges" in note]
+    assert first.startswith("ranges by mse") and first.count("0.0 dB") == 4
+    (again,) = later
+    assert again.startswith("with these types the ranges of mean are closer to float than those of mse")
+    assert done.accuracy is not None and done.accuracy.figures.mean > 3.5
+
+
+def test_how_far_below_nothing_a_lost_slice_lies_decides_nothing() -> None:
+    slices = tuple(Slice("y", name) for name in ("boxes", "scores"))
+    better, worse = (
+        OutputFigures(slices, np.array([[[100.0, error], [1.0, lost]]]))
+        for error, lost in ((1.0, 9.0), (10.0, 3.0))
     )
+    assert better.worst is not None and worse.worst is not None and better.worst.sqnr < worse.worst.sqnr < 0
+    assert better.score > worse.score and is_no_worse(better, worse)
+    assert not is_no_worse(worse, better)
 
 
 def keywords() -> tuple[Graph, list[dict[str, Array]]]:

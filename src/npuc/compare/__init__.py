@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from npuc.compare.figures import LOST, OutputFigures, Worst, measure_outputs, slice_squares
+from npuc.compare.figures import LOST, NOTHING, OutputFigures, Worst, measure_outputs, slice_squares
 from npuc.compare.slices import Slice, find_slices, slices_of
 from npuc.registries import renamed
 
 __all__ = [
     "LOST",
+    "NOTHING",
     "OutputFigures",
     "Slice",
     "Worst",

@@ -28,6 +28,8 @@ def __getattr__(name: str) -> Any:
 LOST = 15.0
 """Decibels below which a slice is named in a warning."""
 BEST = 100.0
+NOTHING = 0.0
+"""Decibels at which the error is as large as the signal: a slice that is further below is not worse for any use."""
 _LEAST_SIGNAL = 0.1
 """The least signal of a slice in one sample, as a share of its mean over the samples."""
 
@@ -106,9 +108,12 @@ class OutputFigures:
 
     @property
     def score(self) -> float:
-        """The score that candidates are compared by: halfway between the mean and the worst slice of the worst sample."""
+        """The score that candidates are compared by: halfway between the mean and the worst slice of the worst sample.
+
+        A worst slice below `NOTHING` counts as that: how far below is chance, and would decide instead of the mean.
+        """
         worst = self.worst
-        return self.mean if worst is None else (self.mean + worst.sqnr) / 2
+        return self.mean if worst is None else (self.mean + max(worst.sqnr, NOTHING)) / 2
 
     def of_samples(self, chosen: Sequence[int] | slice) -> OutputFigures:
         """The figures of some of the samples."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
@@ -22,15 +23,14 @@ from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, is_narrow_float, mlir_type, quant_of
 from npuc.ir.npu.arithmetic import rounds_operands
 from npuc.ir.npu.recurrent import STATE
+from npuc.ir.top.escape import POSTPROCESSING
 from npuc.partition.kinds import describe
 from npuc.partition.obstacles import Obstacle, ObstacleRule
 from npuc.partition.overrides import placed
-from npuc.schedule.bm1684x.scheduler import reason_against as reason_against_bm1684x
-from npuc.schedule.network import reason_against
 from npuc.target import OP_KINDS, Support, Target, support
 
-_CHIP_REASONS = {"npuc": reason_against, "bm1684x": reason_against_bm1684x}
-"""By instruction set: why an op has no instructions."""
+_INSTRUCTION_SETS = {"npuc": "npuc.schedule.network", "bm1684x": "npuc.schedule.bm1684x.scheduler"}
+"""The module of each instruction set whose `reason_against` tells why an op has no instructions; loaded for its targets only."""
 _STAGED = (npu.Conv, npu.Deconv, npu.MatMul, npu.Add, npu.Sub, npu.Mul, npu.Requant)
 _INSTEAD = {
     "sigmoid": "hard_sigmoid",
@@ -91,7 +91,7 @@ def fit_of(op: TensorOp, graph: Graph, target: Target) -> Fit:
     limits = limit_fit(op, graph, target)
     if not limits:
         return limits
-    reason = _CHIP_REASONS[target.instruction_set](op, graph)
+    reason = import_module(_INSTRUCTION_SETS[target.instruction_set]).reason_against(op, graph)
     if reason is not None:
         return _no(ObstacleRule.INSTRUCTION_FORM, limits.runs_as, words=reason)
     return limits
@@ -243,6 +243,8 @@ def _widths(target: Target) -> tuple[int, int]:
 def _without_integers(op: TensorOp, graph: Graph, target: Target) -> Fit | None:
     """An op that does not compute with integers, and why not as far as that is known."""
     if isinstance(op, top.Onnx):
+        if op.reason == POSTPROCESSING:
+            return _no(ObstacleRule.POSTPROCESSING, noted=op.reason)
         if op.reason:
             return _no(ObstacleRule.KEPT_ONNX, operator=op.op_type, noted=op.reason)
         return _no(ObstacleRule.ONNX_OPERATOR, operator=op.op_type)

@@ -32,6 +32,11 @@ class ObstacleRule(Enum):
     ONNX_OPERATOR = "onnx_operator", "npuc has no form of the ONNX operator {operator}", _KNOWN_OPERATORS
     KEPT_ONNX = "kept_onnx", "{noted}", _KNOWN_OPERATORS
     """The importer noted why the operator has no other form."""
+    POSTPROCESSING = (
+        "postprocessing",
+        "{noted}",
+        "To leave it to your own program, compile without --add-postprocess",
+    )
     FLOAT_TYPE = (
         "float_type",
         "it computes with {dtype}, and {target} does not",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.compare import OutputFigures, Slice, find_slices, slice_squares
+from npuc.compare import NOTHING, OutputFigures, Slice, find_slices, slice_squares
 from npuc.engine import IntegerEngine, float_engine
 from npuc.engine.rounded import relative_noise
 from npuc.ir import Graph
@@ -93,11 +93,25 @@ def spread(count: int, most: int) -> list[int]:
 
 def is_no_worse(figures: OutputFigures, baseline: OutputFigures) -> bool:
     """Whether neither the mean nor the worst slice of the worst sample is below the baseline by more than `SLACK`."""
+    return not shortfalls(figures, baseline)
+
+
+def shortfalls(figures: OutputFigures, baseline: OutputFigures) -> dict[str, tuple[float, float]]:
+    """The figures in which a network is below a baseline by more than `SLACK`, in words: its decibels and the baseline's.
+
+    A worst slice whose error is larger than its signal (below 0 dB) is lost in both: a network that computes nothing but zeros
+    has 0 dB everywhere, and is no better.
+    """
     if not baseline.has_signal:
-        return True
+        return {}
     worst, baseline_worst = figures.worst, baseline.worst
     assert worst is not None and baseline_worst is not None
-    return figures.mean >= baseline.mean - SLACK and worst.sqnr >= baseline_worst.sqnr - SLACK
+    losses = {}
+    if figures.mean < baseline.mean - SLACK:
+        losses["the mean of the slices"] = (figures.mean, baseline.mean)
+    if max(worst.sqnr, NOTHING) < max(baseline_worst.sqnr, NOTHING) - SLACK:
+        losses["the worst slice of the worst sample"] = (worst.sqnr, baseline_worst.sqnr)
+    return losses
 
 
 Noise = Callable[[Sequence[Sequence[Array]], Sequence[Sequence[Array]]], float]

@@ -20,9 +20,9 @@ from npuc.ir import Graph, Value, top
 from npuc.ir.dtypes import dtype_of, shape_of
 from npuc.ir.names import location, value_name
 from npuc.ir.onnx_attributes import encode_attribute
+from npuc.ir.top.escape import POSTPROCESSING
 
 OPSET = 18
-REASON = "it is post-processing, which stays float"
 
 
 class Nodes:
@@ -83,7 +83,7 @@ def append_nodes(
             "arguments": list(range(len(node.input))),
             "captures": [],
             "outputs_used": list(range(len(node.output))),
-            "reason": REASON,
+            "reason": POSTPROCESSING,
         }
         op = top.Onnx.create(
             operands=[values[name] for name in node.input],
@@ -98,7 +98,7 @@ def append_nodes(
 
 def remove_nodes(graph: Graph) -> None:
     """Take appended nodes away again: what they started from are the outputs."""
-    added = [op for op in graph.ops if isinstance(op, top.Onnx) and op.reason == REASON]
+    added = [op for op in graph.ops if isinstance(op, top.Onnx) and op.reason == POSTPROCESSING]
     inside = {result for op in added for result in op.results}
     starts = dict.fromkeys(
         value

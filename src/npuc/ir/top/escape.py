@@ -7,6 +7,9 @@ from xdsl.irdl import var_operand_def, var_result_def
 
 from npuc.ir.definition import TopOp, dictionary, integer, integers, text, texts, top_op
 
+POSTPROCESSING = "it is post-processing, which stays float"
+"""The `reason` of nodes that were appended to a network to make answers of its outputs."""
+
 
 @top_op
 class Onnx(TopOp):

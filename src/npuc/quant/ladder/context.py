@@ -20,7 +20,7 @@ from npuc.calib.collection import collect
 from npuc.calib.ranges import observer_options
 from npuc.calib.statistics import Statistics
 from npuc.calib.table import CalibrationTable
-from npuc.compare import OutputFigures
+from npuc.compare import NOTHING, OutputFigures
 from npuc.errors import QuantizationError
 from npuc.ir import Graph, result_names
 from npuc.quant.adaquant.options import AdaQuantOptions
@@ -139,13 +139,13 @@ class QuantizationContext:
         return self._figures[quantized]
 
     def worst(self, candidate: Candidate) -> float:
-        """The worst slice of the worst validation sample, in decibels."""
+        """The worst slice of the worst validation sample, in decibels; 0 where its error is larger than its signal."""
         worst = self.figures(candidate.quantized).worst
-        return candidate.sqnr if worst is None else worst.sqnr
+        return candidate.sqnr if worst is None else max(worst.sqnr, NOTHING)
 
     def score(self, candidate: Candidate) -> float:
         """The score that candidates are compared by: halfway between the mean and the worst."""
-        return (candidate.sqnr + self.worst(candidate)) / 2
+        return self.figures(candidate.quantized).score
 
     def best_of(self, candidates: Sequence[Candidate]) -> Candidate:
         """The candidate with the best score; its gain will be cross-validated, because it was chosen by these samples."""

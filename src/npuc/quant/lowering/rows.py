@@ -146,27 +146,34 @@ def reduce(op: top.Reduce, context: LoweringContext) -> Value:
         scaling = requant_parameters(scheme.requant, x.scale, y.scale, **scheme.stage)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
-    return _summed(op, context, scaling, op.axes, op.keepdims)
+    return _summed(op, context, scaling, op.axes, op.keepdims, _count(op, op.axes))
+
+
+def _count(op: Any, axes: Sequence[int]) -> int:
+    """How many elements make one of the result."""
+    shape = shape_of(op.x)
+    return prod(shape[normal_axis(axis, len(shape))] for axis in axes)
 
 
 def mean(op: Any, context: LoweringContext, axes: Sequence[int], keepdims: bool) -> Value:
     """The mean of an op's operand `x` over some axes as its result `y`: a sum whose multiplier divides."""
     scheme, x, y = context.scheme(op), context.type_of(op.x), context.type_of(op.y)
-    shape = shape_of(op.x)
-    count = prod(shape[normal_axis(axis, len(shape))] for axis in axes)
+    count = _count(op, axes)
     width = 8 * max(x.dtype.itemsize, y.dtype.itemsize)
     try:
         scaling = mean_parameters(scheme.requant, x.scale, y.scale, count, width=width, **scheme.stage)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
-    return _summed(op, context, scaling, axes, keepdims)
+    return _summed(op, context, scaling, axes, keepdims, 1)
 
 
-def _summed(op: Any, context: LoweringContext, scaling: Any, axes: Sequence[int], keepdims: bool) -> Value:
+def _summed(
+    op: Any, context: LoweringContext, scaling: Any, axes: Sequence[int], keepdims: bool, terms: int
+) -> Value:
+    """A sum over axes; the result is as large as the sum of `terms` elements, one for a mean."""
     x, y = context.type_of(op.x), context.type_of(op.y)
-    require_multipliers(scaling, 2.0 ** (8 * x.dtype.itemsize) * x.scale / y.scale)
-    shape = shape_of(op.x)
-    count = prod(shape[normal_axis(axis, len(shape))] for axis in axes)
+    require_multipliers(scaling, terms * 2.0 ** (8 * x.dtype.itemsize) * x.scale / y.scale)
+    count = _count(op, axes)
     require_room(scaling, (count * span_of(x)[0], count * span_of(x)[1]))
     lo, hi = output_limits(y, narrow=context.scheme(op).narrow_activations)
     total: Value = context.emit(
