@@ -68,4 +68,5 @@ def test_symbols_have_versions(tmp_path: Path) -> None:
     exported = {
         line.split()[-1] for line in listed.splitlines() if "GLOBAL DEFAULT" in line and " UND " not in line
     }
-    assert {name.split("@@")[1] for name in exported if "@@" in name} <= {"NPU_1", "NPUC_PRIVATE"}
+    assert {name.split("@@")[1] for name in exported if "@@" in name} <= {"NPU_1", "NPU_2", "NPUC_PRIVATE"}
+    assert "npu_part@@NPU_2" in exported

@@ -122,6 +122,13 @@ NPU_API npu_status npu_entry(npu_model *model, const char *name, npu_model **ent
  */
 NPU_API npu_status npu_entry_for(npu_model *model, const npu_tensor *inputs, int32_t count, npu_model **entry);
 
+/*
+ * A subgraph as a model of its own, by its number in npu_times (from 1): it takes and gives the tensors of that subgraph as they
+ * are in the program, which for the NPU are its integers. It belongs to the model that was loaded and is freed with it. NPU_BAD_ARGUMENT
+ * for a subgraph that converts tensors at the ends, and for a number that there is not.
+ */
+NPU_API npu_status npu_part(npu_model *model, int32_t index, npu_model **part);
+
 /* How many CPU threads a run may use, 1 to 64; 1 unless it is stated. */
 NPU_API npu_status npu_set_threads(npu_model *model, int32_t threads);
 

@@ -100,6 +100,14 @@ public:
         return Model(std::shared_ptr<npu_model>(model_, found));
     }
 
+    /* A subgraph as a model of its own, by its number in times(): it takes and gives the integers of the program. */
+    Model part(int number) const
+    {
+        npu_model *found = nullptr;
+        check(npu_part(model_.get(), number, &found));
+        return Model(std::shared_ptr<npu_model>(model_, found));
+    }
+
     std::vector<npu_tensor> inputs() const
     {
         std::vector<npu_tensor> found;

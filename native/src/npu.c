@@ -172,6 +172,14 @@ void npu_free(npu_model *model)
 
 /* ---- entries ---- */
 
+/* A model that belongs to a program and is freed with it. */
+static void adopt(npu_model *program, npu_model *made)
+{
+    made->program = program;
+    made->next_entry = program->entries;
+    program->entries = made;
+}
+
 static npu_status new_entry(npu_model *program, uint32_t number, npu_model **entry)
 {
     npu_model *made = calloc(1, sizeof *made);
@@ -186,9 +194,7 @@ static npu_status new_entry(npu_model *program, uint32_t number, npu_model **ent
         free(made);
         return status;
     }
-    made->program = program;
-    made->next_entry = program->entries;
-    program->entries = made;
+    adopt(program, made);
     return NPU_OK;
 }
 
@@ -198,7 +204,7 @@ static npu_status entry_of(npu_model *program, uint32_t number, npu_model **entr
     npu_status status = NPU_OK;
     pthread_mutex_lock(&program->proof);
     npu_model *known = number ? program->entries : program;
-    while (known && known->first.session.file.entry != number) known = known->next_entry;
+    while (known && (known->first.session.file.entry != number || known->first.session.part)) known = known->next_entry;
     if (known)
         *entry = known;
     else
@@ -223,6 +229,44 @@ npu_status npu_entry_for(npu_model *model, const npu_tensor *inputs, int32_t cou
     *entry = NULL;
     const npu_status status = npu_find_entry_for(model, inputs, count, &number);
     return status ? status : entry_of(model->program ? model->program : model, number, entry);
+}
+
+/* ---- parts ---- */
+
+static npu_status new_part(npu_model *model, uint32_t subgraph, npu_model **part)
+{
+    npu_model *made = calloc(1, sizeof *made);
+    if (!made) return npu_fail(NPU_NO_MEMORY, "there is not enough memory");
+    made->first.session.file = model->first.session.file;
+    npu_status status = npu_narrow(&made->first.session, subgraph);
+    if (!status) status = npu_begin(&made->first.session, npu_name(model));
+    if (!status) status = complete(made, part);
+    if (status)
+        free(made);
+    else
+        adopt(model->program ? model->program : model, made);
+    return status;
+}
+
+npu_status npu_part(npu_model *model, int32_t index, npu_model **part)
+{
+    if (!model || !part) return npu_fail(NPU_BAD_ARGUMENT, "there is no model, or no place for the part");
+    *part = NULL;
+    const npu_session *s = &model->first.session;
+    if (index < 1 || (uint32_t)index > s->file.subgraph_count || s->part)
+        return npu_fail(NPU_BAD_ARGUMENT, "there is no part %d", index);
+    npu_model *program = model->program ? model->program : model;
+    npu_status status = NPU_OK;
+    pthread_mutex_lock(&program->proof);
+    npu_model *known = program->entries;
+    while (known && (known->first.session.part != (uint32_t)index || known->first.session.file.entry != s->file.entry))
+        known = known->next_entry;
+    if (known)
+        *part = known;
+    else
+        status = new_part(model, (uint32_t)index - 1, part);
+    pthread_mutex_unlock(&program->proof);
+    return status;
 }
 
 npu_status npu_set_threads(npu_model *model, int32_t threads)
@@ -259,6 +303,7 @@ static npu_context *new_context(const npu_model *model)
         return NULL;
     }
     made->session.file = model->first.session.file;
+    made->session.part = model->first.session.part;
     made->session.cores = model->first.session.cores;
     if (!furnish(made)) return made;
     free(made);

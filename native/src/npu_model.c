@@ -160,6 +160,7 @@ npu_status npu_begin(npu_session *session, const char *where)
     session->cores = 1;
     session->threads = 1;
     for (uint32_t i = 0; i < f->subgraph_count; i++) {
+        if (!npu_has_subgraph(session, i)) continue;
         const npu_status status = check_subgraph(session, i, where);
         if (status) return status;
         if (f->subgraphs[i].kind == NPUC_SUBGRAPH_NPU && (int32_t)f->subgraphs[i].count > session->cores)
@@ -174,6 +175,24 @@ npu_status npu_begin(npu_session *session, const char *where)
             return npu_fail(NPU_UNSUPPORTED, "%s: tensor '%.200s' has elements of less than a byte", where, npuc_file_string(f, t->name));
         if (is_input && !t->segment) return npu_fail(NPU_BAD_FILE, "%s: an input is among the weights", where);
     }
+    return NPU_OK;
+}
+
+npu_status npu_narrow(npu_session *session, uint32_t subgraph)
+{
+    npuc_file *f = &session->file;
+    const npuc_file_subgraph *g = &f->subgraphs[subgraph];
+    if (g->kind == NPUC_SUBGRAPH_HOST)
+        return npu_fail(NPU_BAD_ARGUMENT, "part %u, '%.100s', only converts tensors at the ends", subgraph + 1, npuc_file_string(f, g->name));
+    session->part = subgraph + 1;
+    session->part_header = *f->header;
+    session->part_header.name = g->name;
+    session->part_header.inputs = g->inputs;
+    session->part_header.first_input = g->first_input;
+    session->part_header.outputs = g->outputs;
+    session->part_header.first_output = g->first_output;
+    f->header = &session->part_header;
+    f->state_count = 0;
     return NPU_OK;
 }
 
@@ -553,7 +572,7 @@ npu_status npu_run_subgraphs(npu_session *s)
 {
     npu_status status = NPU_OK;
     for (uint32_t i = 0; i < s->file.subgraph_count && !status; i++)
-        status = s->observer ? s->observer(s, i, run_subgraph) : run_subgraph(s, i);
+        if (npu_has_subgraph(s, i)) status = s->observer ? s->observer(s, i, run_subgraph) : run_subgraph(s, i);
     return status;
 }
 

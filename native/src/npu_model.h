@@ -29,7 +29,9 @@ typedef struct npu_total {
 /* The first member of every npu_model. */
 typedef struct npu_session {
     npuc_file file;
-    int32_t cores; /* the most that a subgraph uses */
+    npuc_file_header part_header; /* of a part: that of the file, with the ends of its subgraph */
+    uint32_t part;                /* 0: all subgraphs run; otherwise only that one, counted from 1 */
+    int32_t cores;                /* the most that a subgraph uses */
     int32_t threads;
     int32_t proven; /* the weights have been compared with their checksums */
     npuc_sim *sim;
@@ -49,6 +51,15 @@ npu_status npu_open(npu_session *session, const void *bytes, size_t size, const 
 
 /* Begin a session of a file that is open, and refuse what this runtime cannot run. */
 npu_status npu_begin(npu_session *session, const char *where);
+
+/* Make a session, which has the file of another, one of a single subgraph; npu_begin follows. */
+npu_status npu_narrow(npu_session *session, uint32_t subgraph);
+
+/* Whether a subgraph runs in a session. */
+static inline int npu_has_subgraph(const npu_session *session, uint32_t subgraph)
+{
+    return !session->part || session->part == subgraph + 1;
+}
 
 /* The number of an entry, by its name or by the shapes of its inputs. */
 npu_status npu_find_entry(const npu_model *model, const char *name, uint32_t *number);

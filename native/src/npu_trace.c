@@ -197,6 +197,7 @@ void npu_note_times(npu_model *model, const npu_session *s, int64_t whole)
     const uint32_t parts = s->file.subgraph_count;
     npu_total *totals = model->first.session.totals;
     for (uint32_t i = 0; i <= parts; i++) {
+        if (i < parts && !npu_has_subgraph(s, i)) continue;
         const int64_t spent = i < parts ? s->spent[i] : whole;
         npu_total *t = &totals[i];
         if (!t->runs || spent < t->least) t->least = spent;

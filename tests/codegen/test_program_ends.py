@@ -44,6 +44,20 @@ def integers(graph: Graph, scheme: str = "int8") -> Graph:
     return quantize(graph, dict.fromkeys(["x", *graph.tensor_names()], (-3.0, 3.0)), SCHEMES[scheme])
 
 
+def test_only_the_named_ends_are_integers() -> None:
+    a, b = (lang.input(name, (1, 4, 6, 6)) for name in "ab")
+    graph = lang.build({"y": lang.add(a, b), "z": lang.relu(b)})
+    made = quantize(graph, dict.fromkeys(["a", "b", *graph.tensor_names()], (-3.0, 3.0)), SCHEMES["int8"])
+    options = CompileOptions(integer_ends="both", integer_ports=("b", "y"))
+    model = compile_network(made, TARGET, options).model
+    assert {name: model.tensor(name).dtype for name in "abyz"} == {
+        "a": "f32",
+        "b": "i8",
+        "y": "i8",
+        "z": "f32",
+    }
+
+
 @pytest.mark.parametrize("ends", ["inputs", "outputs", "both"])
 @pytest.mark.parametrize("scheme", ["int8", "uint8", "int16"])
 def test_integers_at_the_ends_are_a_property_of_the_file(ends: str, scheme: str, tmp_path: Path) -> None:

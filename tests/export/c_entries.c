@@ -61,6 +61,24 @@ int main(int count, char **words)
         CHECK(npu_run(single, place, to) == NPU_OK);
     }
     CHECK(memcmp(got + output_size, by_row, output_size) == 0);
+    npu_model *part;
+    int parts = 0;
+    CHECK(npu_part(model, 0, &part) == NPU_BAD_ARGUMENT && !part && npu_part(NULL, 1, &part) == NPU_BAD_ARGUMENT);
+    for (int32_t index = 1; npu_part(model, index, &part) == NPU_OK || !strstr(npu_error(), "there is no part"); index++) {
+        if (!part) {
+            CHECK(strstr(npu_error(), "only converts tensors at the ends"));
+            continue;
+        }
+        CHECK(part != model && npu_part(model, index, &again) == NPU_OK && again == part);
+        CHECK(npu_part(part, 1, &again) == NPU_BAD_ARGUMENT && npu_input_count(part) == 1 && npu_output_count(part) == 1);
+        void *zeros = calloc(1, npu_input(part, 0)->size), *made = calloc(1, npu_output(part, 0)->size);
+        CHECK(zeros && made && npu_run(part, (const void *const *)&zeros, &made) == NPU_OK);
+        free(zeros);
+        free(made);
+        CHECK(npu_part(batch, index, &again) == NPU_OK && again != part && npu_input(again, 0)->shape[0] == rows);
+        parts++;
+    }
+    CHECK(parts > 0);
     npu_job *job;
     CHECK(npu_submit(batch, inputs, outputs, &job) == NPU_OK);
     npu_free(batch); /* the program's, and so nothing happens */

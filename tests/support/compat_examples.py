@@ -131,7 +131,13 @@ def run_command_line(vendor: str, line: str) -> int:
 def run_program(text: str, paths: list[str]) -> subprocess.CompletedProcess[str]:
     """A program in a process of its own."""
     head = f"import sys\nsys.path[:0] = {paths!r}\n"
-    return subprocess.run([sys.executable, "-c", head + text], capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-c", head + text],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"NPUC_TESTS": str(TESTS)},
+    )
 
 
 def _run_here(

@@ -53,7 +53,10 @@ class CompatInstallCommand(CommandOptions):
     name: Toolchain
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="The folder to write to; it gets the folders bin and python."),
+        typer.Argument(
+            metavar="DIR",
+            help="The folder to write to; it gets the folders bin and python, for C++ also include and lib.",
+        ),
     ]
     quiet: options.Quiet = False
     as_json: options.Json = False
@@ -75,7 +78,13 @@ def install(args: CompatInstallCommand) -> None:
     printer.say(
         f"{vendor.title}: {counted(len(done.files), 'file')} written to '{args.folder}'. To use them:"
     )
-    lines = {"PATH": done.scripts, "PYTHONPATH": done.packages}
+    lines = {
+        "PATH": done.scripts,
+        "PYTHONPATH": done.packages,
+        "CPLUS_INCLUDE_PATH": done.headers,
+        "LIBRARY_PATH": done.libraries,
+        "LD_LIBRARY_PATH": done.runtime,
+    }
     for variable, folder in lines.items():
         if folder is not None:
             printer.say(f'export {variable}="{folder}${{{variable}:+:${variable}}}"')

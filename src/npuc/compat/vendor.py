@@ -25,5 +25,9 @@ class Vendor:
     extensions: Mapping[str, str] = field(default_factory=dict)
     """Packages of others of which the vendor ships a build of its own, and the adapter module with the function `extend` that
     gives the package that is installed what that build adds."""
+    headers: str = ""
+    """The folder with the vendor's C++ headers, below the package of its adapter; empty if there are none."""
+    libraries: tuple[str, ...] = ()
+    """The names by which C++ programs link the vendor's runtime: `vart-runner` for -lvart-runner."""
     error_identifiers: Mapping[str, str] = field(default_factory=dict)
     """The identifier that the vendor's documents give to an error, by npuc's code of it."""

@@ -15,7 +15,7 @@ from npuc.compat.acuity.chips import DEFAULT, PER_CHANNEL
 from npuc.compat.acuity.input_meta import PreparedInputs
 from npuc.compat.acuity.layers import layers_of, lid_of, names_of
 from npuc.compat.acuity.model_files import AcuityModel
-from npuc.compat.acuity.quantize_file import FLOAT, LEVELS, NumberType, QuantizedTensor, QuantizeFile
+from npuc.compat.acuity.quantize_file import FLOAT, FLOATS, LEVELS, NumberType, QuantizedTensor, QuantizeFile
 from npuc.compat.running import warn
 from npuc.errors import FileMissingError, UnknownTensorError
 from npuc.flow import (
@@ -219,7 +219,7 @@ def described(
         )
     for layer in layers_of(source):
         for name in layer.tensors:
-            if name not in ranges and kinds[name].qtype != "bf16":
+            if name not in ranges and kinds[name].qtype not in FLOATS:
                 continue
             lid = lid_of(spelled(source, name))
             tensors |= _described_weights(quantized, lid, name, kinds[name])
@@ -245,7 +245,7 @@ def _described(
     encoded = None if value is None else quant_of(value)
     entry = ranges.get(name)
     if encoded is None:
-        plain = kind if kind.qtype == "bf16" else NumberType(FLOAT)
+        plain = kind if kind.qtype in FLOATS else NumberType(FLOAT)
         return QuantizedTensor(plain, *(((entry.max,), (entry.min,)) if entry else ((), ())))
     kind = _kind_of(encoded, kind)
     low, high = (entry.min, entry.max) if entry else (0.0, 0.0)

@@ -35,6 +35,7 @@ from npuc.compat.acuity.quantization import (
 )
 from npuc.compat.acuity.quantize_file import (
     FLOAT,
+    FLOATS,
     LEVELS,
     NumberType,
     QuantizeFile,
@@ -62,8 +63,17 @@ from npuc.quant.ladder.run import PipelineOptions
 from npuc.target import Target
 from npuc.words import counted
 
-_QTYPES = {"uint8": "u8", "int8": "i8", "int16": "i16", "qbfloat16": "bf16", "bfloat16": "bf16"}
-_QUANTIZERS = tuple(dict.fromkeys([*(kind.quantizer for kind in LEVELS if kind.qtype), "float16"]))
+_QTYPES = {
+    "uint8": "u8",
+    "int8": "i8",
+    "int16": "i16",
+    "qbfloat16": "bf16",
+    "bfloat16": "bf16",
+    "float16": "f16",
+}
+_QUANTIZERS = tuple(dict.fromkeys(kind.quantizer for kind in LEVELS if kind.qtype))
+_FLOATS = {"qbfloat16": ("qbfloat16", "bfloat16"), "float16": ("float16",)}
+"""Quantizers without scales, and the words of --qtype that go with them."""
 _ALGORITHMS = ("normal", "kl_divergence", "moving_average", "auto")
 _WIDE = NumberType("dynamic_fixed_point", "i16")
 """The type that layers with much loss are given."""
@@ -80,7 +90,7 @@ def quantize_parser() -> VendorParser:
     sampling_options(own)
     own.add("--quantizer", default="asymmetric_affine", help="the scales", type=one_of(*_QUANTIZERS))
     own.add(
-        "--qtype", help="the type of numbers; uint8, or qbfloat16 with that quantizer", type=one_of(*_QTYPES)
+        "--qtype", help="the type of numbers; uint8, or that of qbfloat16 and float16", type=one_of(*_QTYPES)
     )
     own.add("--hybrid", action="store_true", help="use the types of customized_quantize_layers")
     own.add("--rebuild", "--quantized-rebuild", dest="rebuild", action="store_true", help="find ranges anew")
@@ -150,21 +160,18 @@ def _check(options: Namespace) -> None:
         raise UsageError("--divergence-first-quantize-bits is at most 16")
     if options.compute_entropy and (options.batch_size or 1) != 1:
         raise UsageError("--compute-entropy is valid with --batch-size 1 only")
-    if options.quantizer == "float16":
-        raise UsageError(
-            "--quantizer float16 is not supported: no chip of these has f16 numbers here",
-            fix="--quantizer qbfloat16, or export with --dtype float",
-        )
 
 
 def _kind(options: Namespace) -> NumberType:
     """The type that --quantizer and --qtype ask for."""
-    if options.quantizer == "qbfloat16":
-        if options.qtype not in (None, "qbfloat16", "bfloat16"):
+    words = _FLOATS.get(options.quantizer)
+    if words:
+        if options.qtype not in (None, *words):
             raise UsageError(
-                f"--quantizer qbfloat16 has no --qtype {options.qtype}", fix="It is --qtype qbfloat16"
+                f"--quantizer {options.quantizer} has no --qtype {options.qtype}",
+                fix=f"It is --qtype {words[0]}",
             )
-        return NumberType("qbfloat16", "bf16")
+        return NumberType(options.quantizer, _QTYPES[words[0]])
     kind = NumberType(options.quantizer, _QTYPES[options.qtype or "uint8"])
     if kind not in LEVELS:
         pairs = [
@@ -296,8 +303,10 @@ def _suggested(measured: Measurements) -> dict[str, NumberType]:
 
 def _with_entropy(file: QuantizeFile, quantized: Quantized, source: Source, path: Path) -> QuantizeFile:
     """Write the entropy of each layer, the worst first; the file with suggestions for the layers that lose most."""
-    if file.base.qtype == "bf16":
-        raise UsageError("--compute-entropy measures integers, and --quantizer qbfloat16 has none")
+    if file.base.qtype in FLOATS:
+        raise UsageError(
+            f"--compute-entropy measures integers, and --quantizer {file.base.quantizer} has none"
+        )
     measured = _measured(quantized, source)
     rows = sorted(measured.tensors, key=lambda tensor: -tensor.entropy)
     lines = [f"{lid_of(spelled(measured.source, tensor.name))} {tensor.entropy:.6f}" for tensor in rows]

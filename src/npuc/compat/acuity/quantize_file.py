@@ -34,6 +34,7 @@ QUANTIZERS = {
     "perchannel_symmetric_affine": "perchannel_symmetric_quantized",
     "symmetric_affine": "symmetric_quantized",
     "qbfloat16": "qbfloat16",
+    "float16": "float16",
     "float32": "float32",
 }
 """The names of `quantizer`, and what older files say under `dtype`."""
@@ -46,9 +47,12 @@ _SPELLINGS = {
     "uint8": "u8",
     "bfloat16": "bf16",
     "qbfloat16": "bf16",
+    "float16": "f16",
 }
 _LISTS = ("max_value", "min_value", "scale", "zero_point", "fl")
 FLOAT = "float32"
+FLOATS = ("bf16", "f16")
+"""Types of numbers that have no scales."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class NumberType:
         return known
 
     def __str__(self) -> str:
-        return f"{self.quantizer}-{self.qtype}" if self.qtype and self.qtype != "bf16" else self.quantizer
+        return f"{self.quantizer}-{self.qtype}" if self.qtype and self.qtype not in FLOATS else self.quantizer
 
 
 LEVELS: dict[NumberType, Any] = {
@@ -88,6 +92,7 @@ LEVELS: dict[NumberType, Any] = {
     NumberType("perchannel_symmetric_affine", "i8"): "int8-symmetric",
     NumberType("symmetric_affine", "i8"): {"activation_scales": "symmetric", "per_channel": False},
     NumberType("qbfloat16", "bf16"): "bf16",
+    NumberType("float16", "f16"): "f16",
     NumberType(FLOAT): "float",
 }
 """npuc's scheme of each type."""
@@ -252,6 +257,6 @@ def _kind(entry: Mapping[str, Any]) -> NumberType:
         raise ValueError(f"there is no quantizer '{quantizer}'")
     if quantizer == FLOAT:
         return NumberType(FLOAT)
-    if kind not in (*_BITS, "bf16"):
+    if kind not in (*_BITS, *FLOATS):
         raise ValueError(f"there is no qtype '{kind}'")
     return NumberType(quantizer, kind)

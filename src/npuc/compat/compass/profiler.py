@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from npuc.compat.arguments import VendorParser, keyword
-from npuc.errors import FileFormatError, UsageError
+from npuc.errors import FileFormatError
 from npuc.files import existing_file, read_short, writable, write_atomically
 from npuc.profile.host import host_times
 from npuc.profile.report import report_of
@@ -49,9 +49,9 @@ def _graph(path: Path | str) -> dict[str, Any]:
     return content
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], command: str = "aipu_profiler") -> int:
     """`aipu_profiler`."""
-    parser = VendorParser("aipu_profiler", "Report where the time of a program goes.")
+    parser = VendorParser(command, "Report where the time of a program goes, by npuc's cycle model.")
     parser.add("graph", help="graph.json of aipurun or aipugb")
     parser.add("data", help="profile_data.bin of the same run")
     parser.add("frequency", nargs="?", type=float, help="the clock in MHz; that of the target otherwise")
@@ -84,11 +84,8 @@ def main(arguments: list[str]) -> int:
 
 
 def simulator_main(arguments: list[str]) -> int:
-    """`aipu_simulator_profiler`, whose options are not public."""
-    raise UsageError(
-        "aipu_simulator_profiler is not here: its options are not published",
-        fix="aipurun --profile, then aipu_profiler graph.json profile_data.bin",
-    )
+    """`aipu_simulator_profiler`: its options are not public; it has those of aipu_profiler, whose figures are simulated, too."""
+    return main(arguments, "aipu_simulator_profiler")
 
 
 __all__ = ["get_profiler_data"]

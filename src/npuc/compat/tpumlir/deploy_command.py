@@ -90,10 +90,10 @@ def parser() -> VendorParser:
         "--ignore_f16_overflow", "layers that leave the range of f16 are told by name", action="store_true"
     )
     own.add_ignored("--compress_mode", "weights are compressed where that is faster")
-    own.add_refused("--do_winograd", "convolutions are computed directly", action="store_true", unless=False)
+    own.add_ignored("--do_winograd", "it is for the BM1684 alone", action="store_true")
     own.add_refused("--dynamic", "programs have static shapes", action="store_true", unless=False)
-    for name in ("--quant_input_list", "--quant_output_list"):
-        own.add_refused(name, "all inputs or outputs are integers, or none; use the option without _list")
+    own.add("--quant_input_list", default="", help="the inputs that are integers, counted from 1: 1,3")
+    own.add("--quant_output_list", default="", help="the outputs that are integers, counted from 1: 1,3")
     own.add(
         "--fuse_preprocess", action="store_true", help="the program takes pixels and normalizes them itself"
     )
@@ -146,7 +146,10 @@ def main(arguments: list[str]) -> int:
         write_npz(files["tpu_outputs.npz"], names_of(graph).outward(as_float(results)))
         failed = _compare(graph, inputs, results, tolerance, options)
     compiled = compile_network(
-        quantized.graph, target, _compile_options(options, cores), graph.name or Path(options.mlir).stem
+        quantized.graph,
+        target,
+        _compile_options(quantized.graph, options, cores),
+        graph.name or Path(options.mlir).stem,
     )
     save_compiled(compiled.model, options.model)
     print(f"{options.model} is a compiled model of npuc for {target.name}")
@@ -205,14 +208,33 @@ def _quantized(
     return quantize_network(graph, ranges, config, target, scales)
 
 
-def _compile_options(options: Namespace, cores: int) -> CompileOptions:
+def _compile_options(graph: Graph, options: Namespace, cores: int) -> CompileOptions:
     ends = {(True, False): "inputs", (False, True): "outputs", (True, True): "both"}
+    taken = _listed(options, "input", [port.name for port in graph.inputs])
+    given = _listed(options, "output", [port.name for port in graph.outputs])
     return CompileOptions(
         level=0 if options.disable_layer_group else options.opt,
         cores=cores,
         cache=Cache.default(),
-        integer_ends=ends.get((options.quant_input, options.quant_output), ""),
+        integer_ends=ends.get((bool(taken), bool(given)), ""),
+        integer_ports=(*taken, *given),
     )
+
+
+def _listed(options: Namespace, side: str, ports: list[str]) -> list[str]:
+    """The inputs or outputs that are to be integers: all of them with --quant_input, those of --quant_input_list otherwise."""
+    if vars(options)[f"quant_{side}"]:
+        return ports
+    option = f"quant_{side}_list"
+    numbers = comma_list(vars(options)[option])
+    wrong = [word for word in numbers if not word.isdecimal() or not 1 <= int(word) <= len(ports)]
+    if wrong:
+        raise UsageError(
+            f"--{option} names {side} {wrong[0]}, and the network has {counted(len(ports), side)}",
+            where="model_deploy.py",
+            fix=f"Count from 1 to {len(ports)}: {', '.join(ports)}",
+        )
+    return [ports[int(word) - 1] for word in numbers]
 
 
 def _run(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -265,7 +287,7 @@ def _compare_program(
     options: Namespace,
 ) -> int:
     """How many outputs of the compiled program are not those of the quantized network."""
-    if options.quant_input:
+    if options.quant_input or options.quant_input_list:
         warn("the compiled program takes integers; its outputs are not compared")
         return 0
     outputs = CompiledEngine(model).run(inputs)
@@ -274,10 +296,11 @@ def _compare_program(
     if options.compare_all:
         layers = layers_of_program(model, inputs)
         compared = {name: array for name, array in layers.items() if name in results} | compared
+    integers = _listed(options, "output", list(outputs))
     wrong = [
         name
         for name, array in compared.items()
-        if not options.quant_output and name in results and not np.array_equal(array, results[name])
+        if name not in integers and name in results and not np.array_equal(array, results[name])
     ]
     for name in wrong:
         print(f"[{spelled(name):<32}] FAILED: the program and the quantized network differ")

@@ -42,6 +42,14 @@ VENDOR = Vendor(
         "tensorflow_model_optimization.quantization.keras.vitis_quantize": f"{_HERE}.vitis_quantize",
         "tensorflow_model_optimization.quantization.keras.vitis_inspect": f"{_HERE}.vitis_inspect",
     },
+    headers="include",
+    libraries=(
+        "xir",
+        "vart-runner",
+        "vitis_ai_library-graph_runner",
+        "vitis_ai_library-runner-helper",
+        "npuc",
+    ),
     extensions={"onnxruntime": f"{_HERE}.onnxruntime_build"},
     error_identifiers={
         "E101": "XIR_FILE_NOT_EXIST",

@@ -60,6 +60,11 @@ def runtime_files(form: tuple[str, ...], plugins: bool = False) -> dict[str, byt
         ) from error
 
 
+def public_header(name: str) -> str:
+    """A header of the C API, such as `npu.h`."""
+    return (_folders()[0] / name).read_text(encoding="utf-8")
+
+
 def template(name: str) -> str:
     """A file that an application starts from."""
     return (Path(__file__).parent / "app" / name).read_text()

@@ -1,0 +1,1 @@
+#include <vart/runner.hpp>

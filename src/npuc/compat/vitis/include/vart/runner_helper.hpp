@@ -1,0 +1,1 @@
+#include <vart/tensor_buffer.hpp>

@@ -1,0 +1,1 @@
+#include <xir/graph/graph.hpp>
