@@ -30,13 +30,13 @@ CELLS: dict[str, dict[str, Any]] = {
     "macs40": {"budget": "macs=0.4", "snap": False},
     "onestep60": {"budget": "cycles=0.6", "method": "one-step"},
     "onestep50": {"budget": "cycles=0.5", "method": "one-step"},
-    "ofa60": {"budget": "cycles=0.6", "method": "once-for-all"},
-    "ofa50": {"budget": "cycles=0.5", "method": "once-for-all"},
+    "ofa60": {"budget": "cycles=0.6", "method": "once-for-all", "work": "ofa"},
+    "ofa50": {"budget": "cycles=0.5", "method": "once-for-all", "work": "ofa"},
     "peer60": {"network": "peer60.onnx"},
     "peer50": {"network": "peer50.onnx"},
     "edge4t_cycles60": {"budget": "cycles=0.6", "target": "edge-4t"},
 }
-"""Cells without a budget only train: the network as it is, or one that another tool cut."""
+"""Cells without a budget only train: the network, or one that another tool cut. Those of once-for-all share a super-net."""
 
 
 def prune_cell(arguments: argparse.Namespace) -> None:
@@ -112,7 +112,7 @@ def prune_cell(arguments: argparse.Namespace) -> None:
         load_target(cell.get("target", "edge-1t")),
         options,
         training,
-        work_dir=out / f"{name}.work",
+        work_dir=out / f"{cell.get('work', arguments.cell)}_{arguments.seed}.work",
         report=report,
     )
     if "budget" in cell:

@@ -24,6 +24,7 @@ from cifar10 import SHARED, training_data, validation_data
 
 ROOT = Path(__file__).resolve().parents[1]
 FIRST, LAST = "first", "last"
+PEERS = ("brevitas", "torchao")
 
 A4 = {
     "scheme": {"weight": "i4", "activation": "i4"},
@@ -233,7 +234,7 @@ def table(folder: Path) -> None:
     """Mean accuracy of the seeds, the paired difference from float, and its standard error.
 
     `as trained` is the accuracy of the module in eval mode, `changed` the images of which it says another class than what is
-    deployed.
+    deployed. Below it, each cell of a peer beside npuc's of the same seeds.
     """
     cells: dict[str, dict[int, Any]] = {}
     trained: dict[str, list[tuple[float, int]]] = {}
@@ -265,6 +266,14 @@ def table(folder: Path) -> None:
             seen, changed = (np.mean(column) for column in zip(*trained[cell], strict=True))
             line += f" {seen:10.2f} {changed:8.1f}"
         print(line)
+    for cell, by_seed in cells.items():
+        tool, _, rest = cell.partition("_")
+        own = cells.get(rest.partition("_r")[0], {})
+        both = [own[seed] - by_seed[seed] for seed in by_seed if seed in own]
+        if tool in PEERS and both:
+            paired = 100 * np.mean(both, axis=0)
+            error = paired.std(ddof=1) / np.sqrt(paired.size)
+            print(f"npuc minus {cell}: {paired.mean():+.2f} ({error:.2f}), {len(both)} seeds")
 
 
 def main() -> None:
@@ -274,7 +283,7 @@ def main() -> None:
     )
     parser.add_argument("what", choices=["train", "measure", "table"])
     parser.add_argument("--cell", choices=list(CONFIGS), default="w4a4")
-    parser.add_argument("--tool", choices=["npuc", "brevitas", "torchao"], default="npuc")
+    parser.add_argument("--tool", choices=["npuc", *PEERS], default="npuc")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tag", default="")
     parser.add_argument("--device", default="cpu")

@@ -22,7 +22,7 @@ from torch import nn
 CALIBRATED = 20
 """Batches that ranges start from."""
 BATCH = 256
-WIDTHS = {"w4a4": (4, 4), "w4a8": (4, 8), "w8a8": (8, 8), "pow2": (8, 8)}
+WIDTHS = {"w2a4": (2, 4), "w4a4": (4, 4), "w4a8": (4, 8), "w8a8": (8, 8), "pow2": (8, 8)}
 """Bits of weights and of activations."""
 
 
@@ -72,8 +72,15 @@ class Brevitas(Plain):
             # Brevitas' search of the least squared error gives NaN where scales are logarithms.
             return type(base)(f"Learned{name}", (base,), {**({} if mse else logarithm), **fields})
 
+        # Two bits are -2 to 1, as in the cell of npuc: narrow ones would be -1, 0 and 1.
         self.weight = {
-            bits: quantizer(f"Int8Weight{per}", short["weight"] and bits < 8, bit_width=bits, **learned)
+            bits: quantizer(
+                f"Int8Weight{per}",
+                short["weight"] and bits < 8,
+                bit_width=bits,
+                **learned,
+                **({"narrow_range": False} if bits == 2 else {}),
+            )
             for bits in {self.weight_bits, 8}
         }
         kinds = {False: "Uint8ActPerTensor", True: "Int8ActPerTensor"}
@@ -253,6 +260,8 @@ def torchao_network(cell: str, graph: Any, data: Any) -> Any:
         X86InductorQuantizer,
     )
 
+    if cell == "pow2":
+        raise RuntimeError("torchao has no scales of powers of two: use the cell w8a8")
     weight_bits, bits = WIDTHS[cell]
     network = ResNet20(Plain(), folded_weights(graph)).train()
     example = torch.from_numpy(data.inputs[0][:BATCH])

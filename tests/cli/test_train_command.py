@@ -59,6 +59,28 @@ def test_it_trains_and_writes_integers(folder: Path, capsys: pytest.CaptureFixtu
     assert "other options (target)" in " ".join(capsys.readouterr().err.split())
 
 
+def test_an_interrupted_run_says_how_to_go_on(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from npuc.train.loop import Epoch
+
+    command = ["train", "qat", str(folder / "net.mlir"), "--data", str(folder / "train.npz"), "--epochs", "3"]
+    command += ["--checkpoint", str(folder / "run.safetensors"), "-o", str(folder / "out.mlir")]
+
+    def interrupt(epoch: Epoch) -> str:
+        """Ctrl-C while the first epoch is told."""
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Epoch, "line", property(interrupt))
+        assert run_command(command) == 130
+    said = " ".join(capsys.readouterr().err.split())
+    assert "run.safetensors has the epochs that are done: the same command goes on from there" in said
+    assert said.endswith("interrupted") and not (folder / "out.mlir").exists()
+    assert run_command(command) == 0
+    assert "1 epoch done before" in "".join(capsys.readouterr())
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

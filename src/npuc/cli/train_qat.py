@@ -91,22 +91,29 @@ def command(args: TrainQatCommand) -> None:
     teacher = None if chosen.loss == "labels" else TrainableNetwork(qat.plan.source).requires_grad_(False)
     measured = held is not None and held.labels is not None
     before = accuracy(qat, held) if measured else None
-    result = fit(
-        qat,
-        train,
-        held,
-        chosen,
-        teacher=teacher,
-        parameters=qat.parameter_groups(chosen.weight_decay),
-        checkpoint=args.checkpoint,
-        log_dir=args.log_dir,
-        settings={
-            "network": fingerprint(graph),
-            "target": machine.name,
-            "config": args.config.read_text() if args.config else "",
-        },
-        report=lambda epoch: printer.say(epoch.line),
-    )
+    try:
+        result = fit(
+            qat,
+            train,
+            held,
+            chosen,
+            teacher=teacher,
+            parameters=qat.parameter_groups(chosen.weight_decay),
+            checkpoint=args.checkpoint,
+            log_dir=args.log_dir,
+            settings={
+                "network": fingerprint(graph),
+                "target": machine.name,
+                "config": args.config.read_text() if args.config else "",
+            },
+            report=lambda epoch: printer.say(epoch.line),
+        )
+    except KeyboardInterrupt:
+        if args.checkpoint is not None and args.checkpoint.exists():
+            printer.note(
+                f"{args.checkpoint} has the epochs that are done: the same command goes on from there"
+            )
+        raise
     if result.resumed:
         printer.say(f"{counted(result.resumed, 'epoch')} done before, in {args.checkpoint}")
     after = accuracy(qat, held, device) if measured else None
