@@ -1,308 +1,143 @@
 """How many faults the tests notice: `make mutate COUNT=100`, or `python tests/mutate.py --rooms evaluate,cli --count 20`.
 
-A seeded sample of small faults (a comparison turned, a number off by one, a condition negated, a statement left out, a default
-returned, an operator exchanged) is planted one at a time into a copy of the sources. The tests of a fault are those of the folder
-that mirrors its room, and of those the files that execute its line: coverage is measured once a room. `--choose imports` takes
-those that import its module, which needs no time to measure. A fault that no test fails for is printed with its line. Some change
-nothing (a limit that is never met, a cache); look at each before it counts.
+Once, and again for files of tests that change, every test runs with probes in npuc's functions, which tell the statements that it
+runs (`build/mutate`; about the time of `make test` on one core; what is done is kept when it is stopped). Then a seeded sample of
+small faults is planted, one at a time, and each is judged by tests that run its statement, in a process of their own that ends at
+the first failure. A fault that no test fails for is printed with its line. Faults that change nothing that a test could see are
+listed, each with its reason, in `tests/equivalent_faults.yaml`; they do not count. Verdicts are kept as long as the source file
+(and, for a missed fault, the tests) stay the same, so that a run which `--minutes` has stopped goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import copy
-import json
-import os
+import math
 import random
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
 
+import yaml
+
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from support.faults.judging import Verdicts, judge
+from support.faults.planting import Fault, faults_of
+from support.faults.records import NPUC, Map, Project, is_recorded, record
 from support.paths import ROOT
-from support.tree_copy import environment_of
 
-ROOMS = {
-    "arithmetic": "arithmetic", "calib": "calib", "cli": "cli", "codegen": "codegen", "compare": "compare", "debug": "debug",
-    "engine": "engine", "evaluate": "evaluate", "explore": "explore", "export": "export", "frontend": "frontend",
-    "images": "images", "ir": "ir", "kernels": "kernels", "lang": "lang",
-    "metrics": "evaluate", "partition": "partition", "plugins": "plugins",
-    "profile": "profile", "program": "program codegen", "quant": "quant", "runtime": "runtime", "schedule": "schedule codegen",
-    "sim": "sim", "target": "target", "train": "train", "transform": "transform",
-}  # fmt: skip
-"""Rooms of npuc, and the folders of tests that are theirs."""
-LONGEST = 240
-"""Seconds that the tests of a fault may take; a hang is noticed, too."""
-
-_SWAPS: dict[type, type] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.And: ast.Or, ast.Or: ast.And,
-}  # fmt: skip
+EQUIVALENT = ROOT / "tests" / "equivalent_faults.yaml"
+ROOMS = (
+    "arithmetic", "calib", "cli", "codegen", "compare", "debug", "engine", "evaluate", "explore", "export", "frontend", "images",
+    "ir", "kernels", "lang", "metrics", "partition", "plugins", "profile", "program", "quant", "runtime", "schedule", "sim",
+    "target", "transform",
+)  # fmt: skip
+"""Packages of npuc in which faults are planted. Tests of the others (compat, studio, integrations, train, and small ones) need
+other programs or too much time, and are not recorded."""
+TESTS = (
+    "evaluate", "target", "arithmetic", "program", "ir", "lang", "compare", "partition", "profile", "debug", "explore", "images",
+    "plugins", "calib", "runtime", "engine", "sim", "schedule", "kernels", "transform", "export", "codegen", "cli", "quant",
+    "frontend",
+)  # fmt: skip
+"""Folders of tests, in the order in which they are recorded."""
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A place in a file, and what becomes of it."""
-
-    path: str
-    line: int
-    words: str
-    number: int
-    """Which of the faults of this file."""
-
-
-def _text(tree: ast.AST) -> bool:
-    """Whether it is a string that stands alone: a docstring."""
-    return (
-        isinstance(tree, ast.Expr)
-        and isinstance(tree.value, ast.Constant)
-        and isinstance(tree.value.value, str)
-    )
-
-
-def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """What may become of a node, each with the words for it."""
-    new = copy.deepcopy(node)
-    if isinstance(new, ast.Compare) and type(new.ops[0]) in _SWAPS:
-        new.ops[0] = _SWAPS[type(new.ops[0])]()
-        yield f"{ast.unparse(node)} -> {ast.unparse(new)}", new
-    elif isinstance(new, ast.BinOp | ast.BoolOp) and type(new.op) in _SWAPS:
-        new.op = _SWAPS[type(new.op)]()
-        yield f"{ast.unparse(node)} -> {ast.unparse(new)}", new
-    elif isinstance(new, ast.Constant) and type(new.value) is int:
-        new.value += 1
-        yield f"{node.value} -> {new.value}", new  # type: ignore[attr-defined]
-    elif isinstance(new, ast.Constant) and type(new.value) is bool:
-        new.value = not new.value
-        yield f"{not new.value} -> {new.value}", new
-    elif isinstance(new, ast.If | ast.IfExp | ast.While):
-        new.test = ast.UnaryOp(ast.Not(), new.test)
-        yield f"if {ast.unparse(node.test)} -> if not ...", new  # type: ignore[attr-defined]
-    elif isinstance(new, ast.Return) and new.value is not None:
-        new.value = ast.Constant(None)
-        yield f"{ast.unparse(node)} -> return None", new
-    elif isinstance(new, ast.AugAssign) or (isinstance(new, ast.Expr) and isinstance(new.value, ast.Call)):
-        yield f"{ast.unparse(node)} -> left out", ast.Pass()
-
-
-def _inside_functions(tree: ast.Module) -> Iterator[ast.AST]:
-    """Nodes of function bodies: tables and annotations are left alone, as are docstrings, assertions and what is raised."""
-
-    def walk(node: ast.AST) -> Iterator[ast.AST]:
-        if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr) or _text(node):
-            return
-        yield node
-        for child in ast.iter_child_nodes(node):
-            yield from walk(child)
-
-    def functions(node: ast.AST) -> Iterator[ast.AST]:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-                for statement in child.body:
-                    yield from walk(statement)
-            elif isinstance(child, ast.ClassDef):
-                yield from functions(child)
-
-    yield from functions(tree)
-
-
-def faults_of(path: Path, root: Path) -> list[Fault]:
-    """All faults that can be planted into a file."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    name = str(path.relative_to(root))
-    found = ((node, words) for node in _inside_functions(tree) for words, _ in _changes(node))
-    return [
-        Fault(name, node.lineno, " ".join(words.split())[:140], k) for k, (node, words) in enumerate(found)
-    ]  # type: ignore[attr-defined]
-
-
-def planted(source: str, number: int) -> str:
-    """The source with fault `number`; only the lines of the statement around it are written anew."""
-    tree = ast.parse(source)
-    count = 0
-    for node in list(_inside_functions(tree)):
-        for _, new in _changes(node):
-            if count == number:
-                _replace(tree, node, ast.copy_location(new, node))
-                return ast.unparse(ast.fix_missing_locations(tree))
-            count += 1
-    raise IndexError(number)
-
-
-def _replace(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
-    for parent in ast.walk(tree):
-        for name, value in ast.iter_fields(parent):
-            if value is old:
-                setattr(parent, name, new)
-                return
-            if isinstance(value, list) and any(one is old for one in value):
-                value[next(k for k, one in enumerate(value) if one is old)] = new
-                return
-
-
-def _pytest(tree: Path, tests: list[str], *options: str, seconds: int = LONGEST) -> tuple[int | None, float]:
-    """Exit status of pytest in the copy (None: it took too long), and its seconds."""
-    surroundings = environment_of(tree) | {"OMP_NUM_THREADS": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "not slow and not browser",
-    ]
-    start = time.monotonic()
-    try:
-        done = subprocess.run(
-            [*command, *options, *tests], cwd=tree, env=surroundings, timeout=seconds, capture_output=True
+def record_tests(project: Project, names: list[str], seconds: float) -> None:
+    """Record the files of tests that have no record, a folder in a process."""
+    for name in names:
+        files = sorted(
+            path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / name).glob("test_*.py")
         )
-    except subprocess.TimeoutExpired:
-        return None, time.monotonic() - start
-    return done.returncode, time.monotonic() - start
+        missing = [path for path in files if not is_recorded(project, path)]
+        if missing:
+            record(project, missing, seconds)
+        left = [path for path in missing if not is_recorded(project, path)]
+        print(f"recorded tests/{name}: {len(files) - len(left)} of {len(files)} files", flush=True)
 
 
-_TRACER = """
-# Which files of tests execute which lines of npuc: one pass over the tests of a room.
-import json, os, sys
-import pytest
-
-SOURCE, OUT = os.environ["MUTATE_SOURCE"], os.environ["MUTATE_OUT"]
-seen, now = {}, ""
+def equivalent_faults() -> dict[str, str]:
+    """Faults that change nothing that a test could see, with the reason."""
+    document: dict[str, str] = yaml.safe_load(EQUIVALENT.read_text(encoding="utf-8"))
+    return document
 
 
-def local(frame, event, argument):
-    if event == "line":
-        seen.setdefault(frame.f_code.co_filename, {}).setdefault(frame.f_lineno, set()).add(now)
-    return local
+def sample(room: str, count: int, seed: int) -> list[Fault]:
+    """The first `count` faults of a room in an order that only the seed and the room's own sources decide."""
+    faults = [fault for path in NPUC.sources(room) for fault in faults_of(path, ROOT)]
+    random.Random(f"{seed}:{room}").shuffle(faults)
+    return faults[:count]
 
 
-def trace(frame, event, argument):
-    return local if frame.f_code.co_filename.startswith(SOURCE) else None
+def interval(noticed: int, of: int) -> tuple[float, float]:
+    """Wilson's interval of a share at 95 %."""
+    if of == 0:
+        return 0.0, 1.0
+    z2, share = 1.96**2, noticed / of
+    middle = share + z2 / (2 * of)
+    half = math.sqrt(z2 * (share * (1 - share) / of + z2 / (4 * of * of)))
+    return (middle - half) / (1 + z2 / of), (middle + half) / (1 + z2 / of)
 
 
-def pytest_runtest_setup(item):
-    global now
-    now = item.nodeid.split("::")[0]
-    sys.settrace(trace)
-
-
-def pytest_runtest_teardown(item):
-    sys.settrace(None)
-
-
-def pytest_sessionfinish(session):
-    kept = {name[len(SOURCE) + 1 :]: {str(k): sorted(v) for k, v in lines.items()} for name, lines in seen.items()}
-    with open(OUT, "w") as file:
-        json.dump(kept, file)
-"""
-
-
-def coverage(tree: Path, room: str, seconds: int) -> dict[str, dict[str, list[str]]]:
-    """File -> line -> files of tests that execute it; empty where the tests of the room did not come to an end in time."""
-    out = tree / f"coverage-{room}.json"
-    (tree / "sitecustomize").mkdir(exist_ok=True)
-    (tree / "sitecustomize" / "mutate_tracer.py").write_text(_TRACER)
-    os.environ |= {"MUTATE_SOURCE": str(tree / "src/npuc" / room), "MUTATE_OUT": str(out)}
-    tests = [f"tests/{folder}" for folder in ROOMS[room].split() if (tree / "tests" / folder).is_dir()]
-    _pytest(tree, tests, "-p", "mutate_tracer", seconds=seconds)
-    return json.loads(out.read_text()) if out.exists() else {}
-
-
-def copy_tree(to: Path) -> None:
-    """What tests need of the repository."""
-    for name in ("src", "tests", "docs", "examples", "native", "benchmarks", "release"):
-        shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in ROOT.iterdir():
-        if path.is_file() and not path.name.startswith(".git"):
-            shutil.copyfile(path, to / path.name)
-    if (ROOT.parent / "shared").exists():
-        (to.parent / "shared").symlink_to((ROOT.parent / "shared").resolve())
-
-
-def _covering_tests(fault: Fault, lines: dict[str, dict[str, list[str]]], room: str) -> list[str]:
-    """The test files for a fault: those that execute its line, the module's own first."""
-    module = Path(fault.path)
-    covering = lines.get(str(module.relative_to(f"src/npuc/{room}")), {}).get(str(fault.line), [])
-    return sorted(covering, key=lambda name: (module.stem not in name, name))
-
-
-def _named_tests(fault: Fault, tree: Path, room: str) -> list[str]:
-    """The test files for a fault without coverage: those of the room's folders that import its module or its package."""
-    module = ".".join(Path(fault.path).relative_to("src").with_suffix("").parts).removesuffix(".__init__")
-    wanted = (
-        f"from {module} import",
-        f"import {module}",
-        f"from {module.rpartition('.')[0]} import {module.rpartition('.')[2]}",
-    )
-    files = [
-        path for folder in ROOMS[room].split() for path in sorted((tree / "tests" / folder).glob("test_*.py"))
-    ]
-    found = [path for path in files if any(words in path.read_text(encoding="utf-8") for words in wanted)]
-    return [str(path.relative_to(tree)) for path in found]
+def score(counts: dict[str, Counter[str]]) -> list[str]:
+    """The lines that the command ends with, from the counts of each room by outcome."""
+    rows = {**counts, "all": Counter[str]()}
+    for of_room in counts.values():
+        rows["all"].update(of_room)
+    lines = [f"{'':12} noticed    of  score  95 % interval  unclear  equivalent"]
+    for name, row in rows.items():
+        seen, of = row["noticed"], row["noticed"] + row["missed"]
+        low, high = interval(seen, of)
+        share = f"{seen / of:5.0%}" if of else "    -"
+        lines.append(
+            f"{name:12} {seen:7} {of:5}  {share}  {low:5.0%} to {high:4.0%} {row['unclear']:8} {row['equivalent']:11}"
+        )
+    return lines
 
 
 def main() -> None:
     """Plant faults and print the score of each room."""
     parser = argparse.ArgumentParser(description="Plant faults and see whether the tests notice.")
     parser.add_argument("--count", type=int, default=100, help="faults over all rooms")
-    parser.add_argument("--rooms", default="", help=f"some of: {', '.join(ROOMS)}")
+    parser.add_argument("--rooms", default=",".join(ROOMS), help=f"some of: {', '.join(ROOMS)}")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--tests", type=int, default=3, help="test files for a fault, at most")
-    parser.add_argument("--tracing", type=int, default=900, help="seconds for the coverage of a room")
     parser.add_argument(
-        "--choose", choices=("coverage", "imports"), default="coverage", help="how tests are chosen"
+        "--seconds", type=float, default=30, help="CPU seconds of tests for a fault, as recorded, at most"
     )
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="plant no more after these; the next run goes on"
+    )
+    parser.add_argument(
+        "--record", default=",".join(TESTS), help="folders of tests to record first; `none` for none"
+    )
+    parser.add_argument("--record-seconds", type=float, default=3600, help="for one folder of tests, at most")
+    parser.add_argument("--only-record", action="store_true", help="record, and plant nothing")
     args = parser.parse_args()
-    rooms = args.rooms.split(",") if args.rooms else list(ROOMS)
-    rng = random.Random(args.seed)
-    caught: dict[str, list[bool]] = {}
-    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
-        tree = Path(folder, "npuc")
-        tree.mkdir()
-        copy_tree(tree)
-        for number, room in enumerate(rooms):
-            count = args.count // len(rooms) + (number < args.count % len(rooms))
-            faults = [
-                f for path in sorted((tree / "src/npuc" / room).rglob("*.py")) for f in faults_of(path, tree)
-            ]
-            lines = coverage(tree, room, args.tracing) if args.choose == "coverage" else {}
-            if args.choose == "coverage" and not lines:
-                print(f"{room}: its tests failed or took longer than {args.tracing} s; left out", flush=True)
-                continue
-            rng.shuffle(faults)
-            tried = 0
-            for fault in faults:
-                if tried == count:
-                    break
-                tests = _covering_tests(fault, lines, room) if lines else _named_tests(fault, tree, room)
-                if not tests:
-                    continue  # no test of the room's folder is there: others may be, so it says nothing of the room
-                tried += 1
-                path = tree / fault.path
-                source = path.read_text(encoding="utf-8")
-                path.write_text(planted(source, fault.number), encoding="utf-8")
-                status, seconds = _pytest(tree, tests[: args.tests])
-                path.write_text(source, encoding="utf-8")
-                caught.setdefault(room, []).append(status != 0)
-                verdict = "noticed" if status else "MISSED "
-                print(f"{verdict} {fault.path}:{fault.line} {fault.words} ({seconds:.0f} s)", flush=True)
-    for room, results in caught.items():
-        print(f"{room:12} {sum(results):3} of {len(results):3}  {sum(results) / len(results):.0%}")
-    whole = [one for results in caught.values() for one in results]
-    if whole:
-        print(f"{'all':12} {sum(whole):3} of {len(whole):3}  {sum(whole) / len(whole):.0%}")
+    if args.record != "none":
+        record_tests(NPUC, args.record.split(","), args.record_seconds)
+    if args.only_record:
+        return
+    end = time.monotonic() + 60 * args.minutes
+    rooms = args.rooms.split(",")
+    samples = {room: sample(room, -(-args.count // len(rooms)), args.seed) for room in rooms}
+    turns = [
+        (room, fault)
+        for turn in zip(*samples.values(), strict=False)
+        for room, fault in zip(rooms, turn, strict=True)
+    ]
+    equivalent, tests = equivalent_faults(), Map(NPUC)
+    verdicts = Verdicts(NPUC.folder / "verdicts.json")
+    counts: dict[str, Counter[str]] = {room: Counter() for room in rooms}
+    for number, (room, fault) in enumerate(turns[: args.count]):
+        if time.monotonic() > end:
+            print(f"stopped after {number} of {args.count} faults; the next run goes on")
+            break
+        if fault.key in equivalent:
+            counts[room]["equivalent"] += 1
+            continue
+        verdict = judge(NPUC, fault, tests.judges(fault), verdicts, args.seconds)
+        counts[room][verdict.outcome] += 1
+        print(f"{verdict.outcome:8} {fault.path}:{fault.line} {fault.words}  [{verdict.by}]", flush=True)
+    print("\n".join(score(counts)))
 
 
 if __name__ == "__main__":

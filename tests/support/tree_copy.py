@@ -34,6 +34,7 @@ Path("src/npuc/program/instructions.py").write_text(instructions_source())
 
 def environment_of(tree: Path, library: Path | None = None) -> dict[str, str]:
     """The environment in which Python imports npuc from `tree`/src, with a native library or that of this process."""
+    tree = tree.resolve()
     folder = tree / "sitecustomize"
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(_CUSTOMIZE)
@@ -53,8 +54,10 @@ def generate(tree: Path) -> None:
 def build_native(tree: Path) -> Path:
     """Build the native core of the copy, without optimization: that takes seconds, and the integers are the same.
 
-    The files and their instruction sets are read from CMakeLists.txt, which is not run: cmake need not be installed.
+    The files and their instruction sets are read from CMakeLists.txt, which is not run: cmake need not be installed. The path of
+    the library is absolute, wherever the tree is.
     """
+    tree = tree.resolve()
     text = (tree / "CMakeLists.txt").read_text(encoding="utf-8")
     listed = re.search(r"add_library\(npuc SHARED\s+(.*?)\)", text, re.DOTALL)
     assert listed, "CMakeLists.txt names no sources"
