@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h native/ort/*.c native/ort/*.h)
 
-.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir peers-sophgo test-sophgo bench-qdq test-frameworks test-browser studio test-studio sanitize tsan prove-c fuzz soak mutate bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore docs licences sbom site wheels release-check clean
+.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir peers-sophgo test-sophgo bench-qdq test-frameworks test-browser test-site test-notebooks notebooks studio test-studio sanitize tsan prove-c fuzz soak mutate bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore docs licences sbom site wheels release-check release-check-arm clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -28,6 +28,8 @@ help:
 	@echo "  make test-slow        also the long sweeps"
 	@echo "  make test-browser     the HTML pages in Chromium, which it installs by apt where it is missing; screenshots in build/artifacts"
 	@echo "  make test-studio      the studio in Chromium, with its libraries"
+	@echo "  make test-site        the built site in Chromium: axe-core on every page, search, no requests"
+	@echo "  make test-notebooks   examples/*.ipynb executed in Jupyter's kernel"
 	@echo "  make test-frameworks  the importers against TensorFlow and Keras, which it installs in build/peers/tensorflow (1.5 GB)"
 	@echo "  make test-sophgo      programs for the BM1684X in its vendor's functional model, unpacked in build/peers/sophgo (0.3 GB to fetch)"
 	@echo "  make test-tpumlir     tables and results exchanged with TPU-MLIR itself, installed in build/peers/tpumlir (1.9 GB, Python 3.10)"
@@ -59,11 +61,13 @@ help:
 	@echo "  make install-size     what 'pip install .' takes on disk, in a fresh environment"
 	@echo "release:"
 	@echo "  make studio           the libraries of the page of npuc studio, fetched by npm"
-	@echo "  make site             build/site/html: the documentation as a site (mkdocs-material, installed in build/site/venv); warnings fail"
+	@echo "  make site             build/site/html: the documentation as a site (mkdocs-material in build/site/venv, a script from npm); warnings and dead links fail"
+	@echo "  make notebooks        write examples/*.ipynb from the tutorials"
 	@echo "  make licences         write docs/third-party.md, the licences of all that an installation brings"
 	@echo "  make sbom             write build/npuc.cdx.json, a software bill of materials (CycloneDX)"
 	@echo "  make wheels           dist/: the source distribution, wheels of npuc-runtime for x86-64 and aarch64, the wheel of npuc"
-	@echo "  make release-check    these wheels in empty environments outside of the repository: demo, and the runtime alone"
+	@echo "  make release-check    these archives built twice and compared; the wheels in empty environments outside of the repository: demo, and the runtime alone"
+	@echo "  make release-check-arm  the runtime's wheel for aarch64 under qemu-user, against this machine's bits"
 
 demo: $(STAMPS)/npuc
 	$(BIN)/python examples/demo.py
@@ -71,7 +75,7 @@ demo: $(STAMPS)/npuc
 test: $(STAMPS)/test
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not browser"
 
-test-slow: $(STAMPS)/test
+test-slow: $(STAMPS)/test $(STAMPS)/notebook
 	$(BIN)/python -m pytest -n 2 -m "not browser"
 
 # TensorFlow judges imports and is needed for nothing else, so it has a Python of its own.
@@ -161,6 +165,14 @@ test-studio: $(STAMPS)/test $(STAMPS)/browser studio
 	@sh tests/browser/install.sh
 	$(BIN)/python -m pytest -n 0 -m "browser or not browser" tests/studio tests/browser/test_studio_page.py \
 		tests/browser/test_studio_stories.py
+
+# axe-core comes with what npm fetches for the studio.
+test-site: $(STAMPS)/test $(STAMPS)/browser site
+	@sh tests/browser/install.sh
+	$(BIN)/python -m pytest -n 0 -m "browser or not browser" tests/test_site.py tests/browser/test_site_page.py
+
+test-notebooks: $(STAMPS)/notebook
+	$(BIN)/python -m pytest -n 0 tests/test_notebooks.py
 
 test-browser: $(STAMPS)/test $(STAMPS)/browser
 	@sh tests/browser/install.sh
@@ -301,6 +313,9 @@ install-size:
 docs: $(STAMPS)/npuc
 	$(BIN)/python -m npuc.cli.gendocs
 
+notebooks:
+	$(PYTHON) release/notebooks.py
+
 licences: $(STAMPS)/npuc
 	$(BIN)/python release/licences.py
 
@@ -314,7 +329,7 @@ build/site/venv/stamp:
 	@build/site/venv/bin/python -m pip install -qq --disable-pip-version-check mkdocs-material "mkdocstrings[python]"
 	@touch $@
 
-site: build/site/venv/stamp
+site: build/site/venv/stamp studio
 	build/site/venv/bin/python release/site_pages.py
 
 RELEASE := build/release
@@ -329,8 +344,16 @@ wheels: $(RELEASE)/stamp
 	$(RELEASE)/bin/python release/wheels.py dist
 	$(RELEASE)/bin/python -m auditwheel show dist/npuc_runtime-*_x86_64.whl
 
+# PYTHONS="python3.12 python3.13" checks with more interpreters.
+PYTHONS ?= $(PYTHON)
+
 release-check: wheels
-	$(PYTHON) release/check.py dist
+	$(RELEASE)/bin/python release/digests.py dist
+	for python in $(PYTHONS); do $(PYTHON) release/check.py dist --python $$python || exit 1; done
+
+# qemu-user must be here (apt install qemu-user); Python for arm64 comes from Debian's packages, unpacked in build/aarch64.
+release-check-arm: $(STAMPS)/npuc wheels
+	$(BIN)/python release/check_aarch64.py dist build/aarch64
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -361,6 +384,11 @@ $(STAMPS)/test: $(STAMPS)/npuc tests/requirements-models.txt
 $(STAMPS)/browser: $(STAMPS)/npuc
 	@echo "installing what drives a browser"
 	@$(PIP_INSTALL) 'npuc[browser]'
+	@touch $@
+
+$(STAMPS)/notebook: $(STAMPS)/test
+	@echo "installing what runs notebooks"
+	@$(PIP_INSTALL) 'npuc[notebook]'
 	@touch $@
 
 $(STAMPS)/cmake: $(STAMPS)/venv constraints.txt

@@ -1,22 +1,24 @@
 """Install built wheels as a user does, outside of the repository and without a compiler, and run them: `make release-check`.
 
-    python release/check.py dist/
+    python release/check.py dist/ [--python python3.13]
 
-Both wheels go into one empty environment, which compiles and runs the demo network; the runtime alone goes into another, which
-runs the compiled model and must give the same bits without the compiler's packages. PATH has no compiler, so that none is used
-unseen.
+Archives must have the digests of `SHA256SUMS`, where `digests.py` has written it. Both wheels go into one empty environment,
+which compiles and runs the demo network; the runtime alone goes into another, which runs the compiled model and must give the
+same bits without the compiler's packages. PATH has no compiler, so that none is used unseen.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import shutil
 import subprocess
 import sys
 import tempfile
-import venv
 from pathlib import Path
+
+import digests
 
 ROOT = Path(__file__).resolve().parent.parent
 _RUN = """
@@ -33,10 +35,16 @@ assert not heavy, heavy
 
 def main(arguments: list[str]) -> int:
     """Install, run, compare; the first step that fails ends it."""
-    if len(arguments) != 1:
-        print("usage: python release/check.py FOLDER", file=sys.stderr)
-        return 2
-    folder = Path(arguments[0]).resolve()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--python", default=sys.executable, help="the interpreter of the environments")
+    parser.add_argument("folder", type=Path)
+    given = parser.parse_args(arguments)
+    folder = given.folder.resolve()
+    if (folder / digests.LIST).exists() and (
+        wrong := digests.differences(digests.listed(folder), digests.digests(folder))
+    ):
+        print(f"not what {digests.LIST} says: {', '.join(wrong)}", file=sys.stderr)
+        return 1
     (runtime,) = folder.glob(f"npuc_runtime-*_{platform.machine()}.whl")
     (compiler,) = folder.glob("npuc-*-any.whl")
     with tempfile.TemporaryDirectory() as scratch:
@@ -44,7 +52,9 @@ def main(arguments: list[str]) -> int:
         for name in ("digits.onnx", "digits_samples.npz"):
             shutil.copy(ROOT / "examples" / name, place)
         (place / "run.py").write_text(_RUN)
-        whole, small = _environment(place / "whole"), _environment(place / "small")
+        version = subprocess.run([given.python, "--version"], check=True, capture_output=True, text=True)
+        print(version.stdout.strip(), flush=True)
+        whole, small = (_environment(place / name, given.python) for name in ("whole", "small"))
         _call(
             place, whole, "python", "-m", "pip", "install", "-q", *_CONSTRAINTS, str(runtime), str(compiler)
         )
@@ -78,8 +88,8 @@ def main(arguments: list[str]) -> int:
 _CONSTRAINTS = ("--disable-pip-version-check", "-c", str(ROOT / "constraints.txt"))
 
 
-def _environment(folder: Path) -> Path:
-    venv.create(folder, with_pip=True)
+def _environment(folder: Path, python: str) -> Path:
+    subprocess.run([python, "-m", "venv", str(folder)], check=True)
     return folder
 
 

@@ -2,7 +2,7 @@
 
 The pages are those of docs/. Their order is that of docs/index.md, which is the one list of all pages: each heading of it is a
 section, each link an entry. Pages of the repository's root join them; links to sources become the names of files. The Python API
-comes from docstrings. A warning of mkdocs ends the build.
+comes from docstrings. A warning of mkdocs ends the build, and so does a link of the result that leads nowhere (`site_links.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import site_links
+
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "build" / "site"
+THEME = Path(__file__).resolve().parent / "site_theme"
+WORKER = ROOT / "npm" / "node_modules" / "iframe-worker" / "shim" / "index.js"
+"""Search in pages that are opened from a disk, where browsers start no workers. The theme would load it from the web."""
+_WORKER_ON_THE_WEB = "https://unpkg.com/iframe-worker/shim"
 ROOT_PAGES = {
     "README.md": "readme.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -53,6 +59,8 @@ plugins:
         python:
           paths: [{source}]
           options: {{show_root_heading: true, show_source: false, members_order: source, filters: ["!^_"]}}
+extra_css: [site.css]
+extra_javascript: [site.js]
 markdown_extensions: [tables, toc, admonition, footnotes, attr_list]
 validation: {{links: {{anchors: warn, unrecognized_links: warn}}, nav: {{omitted_files: warn, not_found: warn}}}}
 nav:
@@ -108,6 +116,8 @@ def write_sources(out: Path) -> None:
     pages = out / "docs"
     shutil.rmtree(pages, ignore_errors=True)
     shutil.copytree(ROOT / "docs", pages)
+    for path in THEME.iterdir():
+        shutil.copy(path, pages / path.name)
     for path in pages.glob("*.md"):
         path.write_text(_rewritten(path.read_text(encoding="utf-8"), at_root=False), encoding="utf-8")
     for name, page in ROOT_PAGES.items():
@@ -132,16 +142,30 @@ def write_sources(out: Path) -> None:
     )
 
 
+def bring_worker(site: Path) -> None:
+    """Let the pages load the worker of the search from the site itself."""
+    shutil.copy(WORKER, site / "assets" / "javascripts" / "iframe-worker.js")
+    for path in site.glob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(
+            text.replace(_WORKER_ON_THE_WEB, "assets/javascripts/iframe-worker.js"), encoding="utf-8"
+        )
+
+
 def main() -> None:
     """Write the sources, then have mkdocs build them; a warning is an error."""
+    if not WORKER.is_file():
+        sys.exit("the search of the site needs a package of npm, which is not here: make studio")
     OUT.mkdir(parents=True, exist_ok=True)
     write_sources(OUT)
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", str(OUT / "mkdocs.yml")]
     # An advertisement for another generator is printed as a warning.
     if subprocess.run(command, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}).returncode:
         sys.exit(1)
+    bring_worker(OUT / "html")
     pages = len(list((OUT / "html").glob("*.html")))
     print(f"{pages} pages in {(OUT / 'html').relative_to(ROOT)}; open index.html")
+    sys.exit(site_links.main([str(OUT / "html")]))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ from split import split
 ROOT = Path(__file__).resolve().parent.parent
 GLIBC = "2.17"
 MACHINES = ("x86_64", "aarch64")
+_TIMELESS = {"SOURCE_DATE_EPOCH": "315532800"}
+"""The one time that files in archives have, so that the same sources give the same bytes."""
 
 
 def build(machine: str, folder: Path) -> tuple[Path, Path]:
@@ -40,7 +42,7 @@ def build(machine: str, folder: Path) -> tuple[Path, Path]:
         }
         environment = os.environ | {
             "CMAKE_ARGS": " ".join(f"-D{name}={shlex.quote(str(value))}" for name, value in settings.items()),
-            "SOURCE_DATE_EPOCH": "315532800",  # what is in the wheel has no other time
+            **_TIMELESS,
         }
         command = [sys.executable, "-m", "build", "--wheel", "--outdir", scratch, str(ROOT)]
         subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
@@ -64,6 +66,7 @@ def main() -> None:
     subprocess.run(
         [sys.executable, "-m", "build", "--sdist", "--outdir", str(given.folder), str(ROOT)],
         check=True,
+        env=os.environ | _TIMELESS,
         stdout=subprocess.DEVNULL,
     )
     for machine in given.machine or MACHINES:

@@ -36,13 +36,17 @@ def shared() -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the models of the shared folder that no test knows, and count the items of vendors' documents if they ran."""
+    """Name the shared models that no test knows; count blocks of the documentation and items of vendors' documents."""
     lines = report(untested(SHARED_MODELS))
     if lines:
         terminalreporter.section("untested models")
     for line in lines:
         terminalreporter.write_line(line)
-    entries = (entry for group in terminalreporter.stats.values() for entry in group)
+    entries = [entry for group in terminalreporter.stats.values() for entry in group]
+    properties = [pair for entry in entries for pair in getattr(entry, "user_properties", ())]
+    if blocks := sum(int(str(value)) for name, value in properties if name == "executed blocks"):
+        terminalreporter.section("documentation")
+        terminalreporter.write_line(f"{blocks} blocks of tutorials and other pages executed")
     if any("test_compat_examples" in getattr(entry, "nodeid", "") for entry in entries):
         from support.compat_examples import summary
 

@@ -94,7 +94,30 @@ def test_the_runtime_is_a_package_of_its_own(monkeypatch: pytest.MonkeyPatch, tm
     runtime, compiler = ({*zipfile.ZipFile(path).namelist()} for path in made[0])
     assert not {name for name in runtime & compiler if not name.startswith("npuc-")}
     assert {"npuc/__init__.py", "npuc/runtime/runner.py", "npuc/_native/libnpuc.so"} <= runtime
-    assert {"npuc/flow.py", "npuc/ir/graph.py", "npuc/_native/src/conv.c"} <= compiler
+    assert {"npuc/flow/__init__.py", "npuc/ir/graph.py", "npuc/_native/src/conv.c"} <= compiler
     assert not any(name.startswith(("npuc/ir/", "npuc/quant/", "npuc/cli/")) for name in runtime)
     metadata = zipfile.ZipFile(made[0][1]).read("npuc-0.1.0.dist-info/METADATA").decode()
     assert "Requires-Dist: npuc-runtime==0.1.0" in metadata and metadata.endswith("→\n")
+
+
+def test_a_second_build_that_differs_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Archives by their digests, the source distribution too; other files of the folder do not count."""
+    monkeypatch.syspath_prepend(str(ROOT / "release"))
+    import digests  # type: ignore[import-not-found,unused-ignore]
+
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        folder.mkdir()
+        for name in ("npuc-0.1.0.tar.gz", "npuc-0.1.0-py3-none-any.whl", "notes.txt"):
+            (folder / name).write_text(name)
+    (two / "notes.txt").write_text("other")
+    assert digests.differences(digests.digests(one), digests.digests(two)) == []
+    digests.write_list(one)
+    assert digests.listed(one) == digests.digests(one)
+    checked = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=one)
+    assert checked.returncode == 0
+    (two / "npuc-0.1.0.tar.gz").write_text("changed")
+    assert digests.differences(digests.digests(one), digests.digests(two)) == ["npuc-0.1.0.tar.gz"]
+    (one / "npuc-0.1.0.tar.gz").write_text("changed")
+    done = _run("release/check.py", str(one))
+    assert done.returncode == 1 and "not what SHA256SUMS says: npuc-0.1.0.tar.gz" in done.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 from support.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "release"))
+import site_links
 import site_pages
 
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s#]+)[^)\s]*\)")
@@ -39,3 +40,25 @@ def test_a_page_that_the_index_does_not_name_is_in_no_section() -> None:
         "## A\n\n- [One](one.md), [two](two.md#x)\n\n## B\n\n- [one again](one.md), [code](../src/x.py)\n"
     )
     assert sections == [("A", [("One", "one.md"), ("two", "two.md")]), ("B", [])]
+
+
+def test_links_of_the_built_site_are_followed(tmp_path: Path) -> None:
+    """A file, an anchor, a picture that are not there, and a page that nobody can reach."""
+    (tmp_path / "index.html").write_text(
+        '<a href="two.html#there">a</a> <a href="two.html#gone">b</a> <a href="gone.html">c</a> <img src="gone.png">'
+        '<a href="https://example.org/x">d</a> <a href="#own">e</a> <p id="own"></p>'
+    )
+    (tmp_path / "two.html").write_text(
+        '<h1 id="there">two</h1><a href="../outside.html">f</a><a href=".">g</a>'
+    )
+    (tmp_path / "alone.html").write_text('<a href="index.html">h</a>')
+    (tmp_path.parent / "outside.html").write_text("")
+    found, followed = site_links.problems(tmp_path)
+    assert followed == 8
+    assert found == [
+        "index.html: two.html#gone: no such anchor",
+        "index.html: gone.html: no such file",
+        "index.html: gone.png: no such file",
+        "two.html: ../outside.html: no such file",
+        "alone.html: no page leads to it",
+    ]

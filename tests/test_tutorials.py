@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,10 +11,16 @@ import tutorials
 
 
 @pytest.mark.parametrize("page", tutorials.PAGES, ids=lambda page: page.stem)
-def test_a_page_prints_what_it_says(page: Path, tmp_path: Path) -> None:
+def test_a_page_prints_what_it_says(page: Path, tmp_path: Path, record_property: Any) -> None:
     now, count = tutorials.executed(page, tmp_path)
+    record_property("executed blocks", count)
     assert count >= 3
     assert tutorials.same(page.read_text(encoding="utf-8"), now), now
+    names = tutorials.pictures(page)
+    assert names
+    for name in names:
+        kept, made = page.parent / "images" / name, tmp_path / name
+        assert tutorials.picture_size(kept) == tutorials.picture_size(made), name
 
 
 def test_other_output_is_noticed() -> None:
