@@ -2,10 +2,12 @@
 
     python tests/golden_files.py           name the files of today's versions that are missing
     python tests/golden_files.py --write   write them; a file that is there is never written again
+    python tests/golden_files.py --add     add to the forms what writers write in addition, if readers of this version take it
 
 A format whose version is raised gets new files beside the old ones, with the new version in their names; the old ones
-stay, and test_golden_files.py reads them all. The network is built here and has a layer on the CPU, so that a compiled model
-has streams, conversions and ONNX in it.
+stay, and test_golden_files.py reads them all. In `forms` is what each writer writes, place by place (`support/file_forms.py`):
+it must go on being written until the version is raised, and what is new has to be added there on purpose. The network is built
+here and has a layer on the CPU, so that a compiled model has streams, conversions and ONNX in it.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from npuc.schedule.schedule_file import describe
 from npuc.sim import memory
 from npuc.sim.functional import Simulator
 from npuc.target import Target, load_target
+from support.file_forms import file_tables, form, host_tables
 
 FOLDER = Path(__file__).parent / "golden_files"
 TARGET = FOLDER / "target-v1.yaml"
@@ -196,7 +199,7 @@ def _journal(path: Path) -> None:
     journal.close()
 
 
-FILES: dict[str, tuple[versions.Format, Callable[[Path], None]]] = {
+FILES: dict[str, tuple[versions.FormatVersion, Callable[[Path], None]]] = {
     "target-v{}.yaml": (versions.TARGET_FILE, _target),
     "network-v{}.mlir": (versions.PROGRAM_TEXT, _network),
     "program-v{}.npu": (versions.NPU_FILE, _program),
@@ -221,6 +224,34 @@ def wanted() -> dict[Path, Callable[[Path], None]]:
     return {FOLDER / name.format(kind.version): write for name, (kind, write) in FILES.items()}
 
 
+TABLES: dict[str, tuple[versions.FormatVersion, Callable[[], list[str]]]] = {
+    "tables-v{}.npu": (versions.NPU_FILE, file_tables),
+    "host-tables-v{}.npu": (versions.HOST_SECTION, host_tables),
+}
+"""Forms that are tables of records rather than files."""
+
+
+def forms() -> dict[Path, list[str]]:
+    """The form of everything that is written today, by where it is kept."""
+    kept = FOLDER / "forms"
+    found = {kept / f"{name.format(kind.version)}.form": tables() for name, (kind, tables) in TABLES.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        for path, write in wanted().items():
+            new = Path(folder, path.name)
+            write(new)
+            found[kept / f"{path.name}.form"] = form(new)
+    return found
+
+
+def keep_forms(add: bool) -> None:
+    """Write forms that are not there; `add`: also lines that are new in those that are. No line is ever taken away."""
+    for path, lines in forms().items():
+        known = path.read_text().splitlines() if path.exists() else []
+        if add or not known:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("\n".join(sorted({*known, *lines})) + "\n")
+
+
 def main() -> None:
     """Write what is missing."""
     FOLDER.mkdir(exist_ok=True)
@@ -229,6 +260,8 @@ def main() -> None:
             print(path.relative_to(FOLDER.parent))
             if "--write" in sys.argv[1:]:
                 write(path)
+    if {"--write", "--add"} & set(sys.argv[1:]):
+        keep_forms("--add" in sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -61,6 +61,27 @@ def test_every_format_has_golden_files_of_its_version() -> None:
     assert covered | inside | only_written == {kind.name for kind in versions.FORMATS}
 
 
+@pytest.fixture(scope="module")
+def forms() -> dict[str, list[str]]:
+    """What is written today, place by place."""
+    return {path.name: lines for path, lines in golden_files.forms().items()}
+
+
+@pytest.mark.parametrize("name", [*golden_files.FILES, *golden_files.TABLES])
+def test_what_is_written_has_the_form_of_its_version(name: str, forms: dict[str, list[str]]) -> None:
+    kind, _ = (golden_files.FILES | golden_files.TABLES)[name]
+    file = f"{name.format(kind.version)}.form"
+    kept = (FOLDER / "forms" / file).read_text().splitlines()
+    gone, added = sorted(set(kept) - set(forms[file])), sorted(set(forms[file]) - set(kept))
+    assert not gone, (
+        f"readers of version {kind.version} look for this: raise it in format_versions.py (if only a choice of the compiler "
+        f"for this network changed, write {file} again): {gone}"
+    )
+    assert not added, (
+        f"raise version {kind.version}, or, if its readers take this, python tests/golden_files.py --add: {added}"
+    )
+
+
 @golden("network-v*.mlir")
 def test_a_program_as_text(path: Path, tmp_path: Path) -> None:
     graph = load_graph(path)

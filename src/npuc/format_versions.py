@@ -31,7 +31,7 @@ class FormatVersion:
     def check(self, stated: Any, where: str | None = None, error: type[NpucError] = FileFormatError) -> None:
         """Raise `error` unless this npuc reads files that state this version; None stands for 1.
 
-        >>> Format("calibration table", 1, "the first line").check(2, "a.cali")
+        >>> FormatVersion("calibration table", 1, "the first line").check(2, "a.cali")
         Traceback (most recent call last):
             ...
         npuc.errors.FileFormatError: [E102] a.cali: is a calibration table of version 2, and this npuc reads version 1. \
