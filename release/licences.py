@@ -16,7 +16,7 @@ _HEAD = """# Third-party software
 
 Written by `make licences` from the metadata of the packages; do not edit. npuc itself is under the
 [Apache License 2.0](../LICENSE) and contains no code of others, but for the libraries of the studio's page below, which its wheel
-carries with their licences. `make sbom` writes the same as a software bill of materials (CycloneDX), with versions and hashes.
+carries with their licences. `make sbom` writes the same as a software bill of materials (CycloneDX), with versions.
 
 ## What `pip install npuc` brings
 
