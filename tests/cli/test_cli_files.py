@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuc import flow
 from npuc.errors import OutputError
 from npuc.files import final_place, new_folder, writable, write_atomically
+from npuc.flow import importing
 from npuc.frontend.onnx import import_onnx
 from support.networks.small_onnx import image_model
 
@@ -25,7 +25,7 @@ def test_an_import_whose_check_fails_writes_nothing(
     other = image_model()
     matrix = next(tensor for tensor in other.graph.initializer if tensor.name == "m")
     matrix.raw_data = (np.frombuffer(matrix.raw_data, np.float32) * -1).tobytes()
-    monkeypatch.setattr(flow, "import_foreign", lambda path, options: import_onnx(other, options))
+    monkeypatch.setattr(importing, "import_foreign", lambda path, options: import_onnx(other, options))
     done = npuc("import", model, "-o", "new.mlir")
     assert done.status == 2 and "E208" in done.err and "--no-check" in done.err
     assert "-> no file" in done.out and sorted(model.parent.iterdir()) == before

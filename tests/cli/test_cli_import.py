@@ -11,7 +11,7 @@ import onnx
 import pytest
 from PIL import Image
 
-from npuc import flow
+from npuc.flow import importing
 from npuc.frontend.onnx import import_onnx
 from npuc.ir import load_graph
 from support.networks.small_onnx import image_model
@@ -124,7 +124,7 @@ def another(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = image_model()
     matrix = next(tensor for tensor in other.graph.initializer if tensor.name == "m")
     matrix.raw_data = (np.frombuffer(matrix.raw_data, np.float32) * -1).tobytes()
-    monkeypatch.setattr(flow, "import_foreign", lambda path, options: import_onnx(other, options))
+    monkeypatch.setattr(importing, "import_foreign", lambda path, options: import_onnx(other, options))
 
 
 @pytest.mark.usefixtures("another")
