@@ -12,7 +12,7 @@ import pytest
 from npuc.cli.app import run_command
 from npuc.errors import AddressError, UnknownTensorError, UsageError
 from npuc.program.disassemble import Selection, lines, printable, select, values
-from npuc.program.file import load_compiled
+from npuc.program.file import load_compiled, save_compiled
 from npuc.program.isa import BY_OPCODE, NONE, QUEUES
 from npuc.program.model import CompiledModel, NpuSubgraph, records
 from npuc.program.relocate import addresses_text, read_addresses, relocate
@@ -229,6 +229,12 @@ def test_bad_addresses_are_refused_in_words(tmp_path: Path, text: str, words: st
     import re
 
     assert re.search(words, caught.value.paragraph(), re.DOTALL), caught.value.paragraph()
+
+
+def test_a_segment_may_end_with_the_last_byte_of_all_addresses(tmp_path: Path) -> None:
+    highest = (1 << 64) - SEGMENTS[0].size
+    save_compiled(relocate(random_model(), {"weights": highest}), tmp_path / "m.npu")
+    assert load_compiled(tmp_path / "m.npu").segments[0].address == highest
 
 
 def test_addresses_that_are_no_text(tmp_path: Path) -> None:

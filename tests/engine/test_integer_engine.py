@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from npuc import lang
 from npuc.arrays import Array
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.engine.floating import ALL_TENSORS
@@ -277,3 +278,14 @@ def test_an_extreme_keeps_the_type_of_what_it_is_chosen_from(
     assert quant_of(value) == quant_of(operand)
     choose = np.max if kind == "ReduceMax" else np.min
     np.testing.assert_array_equal(found["y"], choose(found["c"], tuple(axes), keepdims=bool(keepdims)))
+
+
+@pytest.mark.parametrize("shape", [(2, 6), (2, 6, 5), (2, 6, 3, 4), (1, 6, 2, 3, 2)])
+def test_shuffled_channels_are_groups_and_members_exchanged(shape: tuple[int, ...]) -> None:
+    graph = lang.build({"y": lang.shuffle_channel(lang.input("x", shape) * 1.0, group=3, name="y")})
+    graph = quantize(graph, dict.fromkeys(["x", *graph.tensor_names()], (-2.0, 2.0)))
+    x = np.random.default_rng(0).uniform(-2, 2, shape).astype(np.float32)
+    found = IntegerEngine(graph, ALL_TENSORS, threads=1).run({"x": x})
+    before = next(value for name, value in found.items() if name not in ("x", "y") and value.shape == shape)
+    grouped = before.reshape(shape[0], 3, 2, *shape[2:]).swapaxes(1, 2)
+    np.testing.assert_array_equal(found["y"], grouped.reshape(shape))

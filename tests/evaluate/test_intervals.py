@@ -17,6 +17,11 @@ def test_wilson_is_as_newcombe_publishes_it(hits: int, count: int, low: float, h
     assert wilson(hits, count) == pytest.approx((low, high), abs=5e-5)
 
 
+def test_nothing_is_known_of_no_samples() -> None:
+    assert wilson(0, 0) == (0.0, 1.0)
+    assert paired_difference(np.zeros(0), np.zeros(0)) == (-1.0, 1.0)
+
+
 def test_wilson_covers_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     hits = rng.binomial(200, 0.93, 2000)

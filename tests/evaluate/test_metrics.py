@@ -9,12 +9,12 @@ import pytest
 
 from npuc.arrays import Array
 from npuc.datasets.geometry import ImageView
-from npuc.datasets.sample import Observation
+from npuc.datasets.sample import Boxes, Observation
 from npuc.errors import EvaluationDataError, UsageError
 from npuc.images.preprocess import Preprocess
 from npuc.metrics.builtin.text import edits
 from npuc.metrics.measuring import METRICS, default_metrics, metric, parse_metric
-from npuc.runtime.postprocess import mean_iou
+from npuc.runtime.postprocess import Detections, mean_iou
 
 
 def _seen(output: Any, truth: Any = None, **more: Any) -> Observation:
@@ -222,3 +222,15 @@ def test_a_program_brings_a_metric() -> None:
     assert METRICS["largest"].words == "The largest output."
     with pytest.raises(UsageError, match="cannot be the name"):
         metric("a,b")(largest)
+
+
+@pytest.mark.parametrize("missing", ["detections", "view"])
+def test_boxes_need_a_decoder_and_an_image(missing: str) -> None:
+    given = {
+        "detections": lambda: Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64)),
+        "view": ImageView(10, 20, (1, 3, 8, 8), Preprocess()),
+    }
+    truth = Boxes(())
+    assert parse_metric("map").metric.observe(_seen([0.0], truth, **given)) == {"size": [10, 20], "found": []}
+    with pytest.raises(EvaluationDataError, match="its outputs are not boxes of an image"):
+        parse_metric("map").metric.observe(_seen([0.0], truth, **given | {missing: None}))

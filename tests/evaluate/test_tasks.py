@@ -167,6 +167,57 @@ def test_detections_of_the_network_itself() -> None:
     assert inside({"boxes": outputs["boxes"]}, view) is None
 
 
+@pytest.mark.parametrize("options", ["", ",activated=1", ",order=yxhw", ",background=-1"])
+def test_an_ssd_is_decoded_with_the_priors_of_a_file(tmp_path: Path, options: str) -> None:
+    rng = np.random.default_rng(1)
+    priors = post.ssd_priors([(2, 3), (1, 1)], [0.2, 0.5, 0.9], [[2.0], [2.0, 3.0]])
+    np.save(tmp_path / "priors.npy", priors)
+    offsets = rng.normal(0, 1, (1, len(priors), 4)).astype(np.float32)
+    scores = rng.uniform(0, 1, (1, len(priors), 3)).astype(np.float32)
+    decoder = Decoder.parse(f"ssd:priors={tmp_path / 'priors.npy'},score=0.3{options}")
+    view = ImageView(120, 160, (1, 3, 240, 320), Preprocess())
+    ((boxes, odds),) = post.decode_ssd(
+        offsets,
+        scores,
+        priors,
+        size=(240, 320),
+        variances=(0.1, 0.2),
+        order="yxhw" if "yxhw" in options else "xywh",
+        activation="none" if "activated" in options else "sigmoid" if "yxhw" in options else "softmax",
+        background=None if "background" in options else 0,
+    )
+    wanted = post.detect(boxes, odds, score_threshold=0.3, iou_threshold=0.65, limit=300)
+    assert len(wanted)
+    # Whatever the order of the outputs is.
+    for outputs in ({"a": offsets, "b": scores}, {"b": scores, "a": offsets}):
+        found = decoder.detect(outputs, view, "here")
+        np.testing.assert_array_equal(found.classes, wanted.classes)
+        np.testing.assert_array_equal(found.scores, wanted.scores)
+        np.testing.assert_allclose(found.boxes, view.boxes(wanted.boxes))
+
+
+def test_an_ssd_needs_its_priors_and_two_outputs(tmp_path: Path) -> None:
+    view = ImageView(10, 10, (1, 3, 10, 10), Preprocess())
+    offsets, scores = np.zeros((1, 5, 4), np.float32), np.zeros((1, 5, 3), np.float32)
+    with pytest.raises(EvaluationDataError, match="the prior boxes are not in the network: give priors="):
+        Decoder.parse("ssd").detect({"a": offsets, "b": scores}, view, "here")
+    decoder = Decoder.parse(f"ssd:priors={tmp_path / 'none.npy'}")
+    for outputs in ({"a": offsets}, {"a": scores, "b": scores}, {"a": offsets, "b": scores, "c": scores}):
+        with pytest.raises(EvaluationDataError, match="it takes two outputs, N x priors x 4 and"):
+            decoder.detect(outputs, view, "here")
+
+
+def test_a_fastestdet_is_decoded_for_the_size_of_its_input() -> None:
+    rng = np.random.default_rng(2)
+    head = rng.uniform(0, 1, (1, 7, 2, 4)).astype(np.float32)
+    view = ImageView(60, 200, (1, 3, 32, 64), Preprocess())
+    ((boxes, scores),) = post.decode_fastestdet(head, (32, 64))
+    wanted = post.detect(boxes, scores, score_threshold=0.001, iou_threshold=0.65, limit=300)
+    found = Decoder.parse("fastestdet").detect({"head": head}, view, "here")
+    np.testing.assert_array_equal(found.scores, wanted.scores)
+    np.testing.assert_allclose(found.boxes, view.boxes(wanted.boxes))
+
+
 def test_fastestdet_by_hand() -> None:
     head = np.zeros((1, 7, 2, 4), np.float32)
     head[0, :, 1, 2] = [0.5, np.arctanh(0.5), 0, np.log(1 / 3), np.log(3), 0.25, 0]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from npuc.explore.bounding import bounded, buffered_bounds, figures_of
+from npuc.explore.bounding import bounded, buffered_bounds, figures_of, lower_bounds
 from npuc.explore.networks import ExploredNetwork, prepare
 from npuc.explore.space import Space
 from npuc.schedule.bounds import bounds
@@ -39,3 +40,14 @@ def test_they_are_those_of_the_scheduler_to_the_cycle(root: Path, tmp_path: Path
         np.testing.assert_array_equal(found[:, 0], [bound.buffered for bound in wanted])
         np.testing.assert_array_equal(found[:, 1], [bound.bytes for bound in wanted])
         assert len(set(found[:, 0])) > 8
+
+
+def test_seconds_are_those_of_the_npu_and_of_the_cpu_behind_it(root: Path, tmp_path: Path) -> None:
+    base = load_target("edge-1t")
+    graph = prepare(ExploredNetwork(root / "examples" / "digits.onnx"), 0, ("",), base, tmp_path).graphs()[0]
+    known = replace(bounded(graph, base), host=0.25)
+    figures = [figures_of(base), replace(figures_of(base), clock=2 * figures_of(base).clock)]
+    cycles = buffered_bounds(known, base, figures)
+    found = lower_bounds(known, base, figures)
+    np.testing.assert_allclose(found[:, 0], cycles[:, 0] / [one.clock for one in figures] + 0.25)
+    np.testing.assert_array_equal(found[:, 1], cycles[:, 1])

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from npuc.profile import profile
 from npuc.profile.charge import REASONS, charge
 from npuc.profile.compare import changes_of, compare
-from npuc.profile.occupancy import fill
+from npuc.profile.occupancy import Box, boxes, fill, local_peak, local_reach
 from npuc.profile.page import _joined, html_page
 from npuc.profile.report import Report, report_of
 from npuc.profile.timeline import profile_of
@@ -119,6 +119,40 @@ def test_local_memory_is_full_while_its_objects_live() -> None:
         Allocation("c", 1, 0, 99, 0, 9),
     )
     assert fill(objects, 0, 5).tolist() == [10, 10, 15, 5, 0]
+
+
+def test_objects_lie_in_local_memory_from_the_issue_of_the_first_to_the_end_of_the_last(
+    compiled: CompiledModel,
+) -> None:
+    part = next(one for one in compiled.subgraphs if isinstance(one, NpuSubgraph))
+    objects = (
+        Allocation("a", 0, 0, 10, 0, 1),
+        Allocation("b", 0, 64, 5, 1, 2),
+        Allocation("behind", 0, 128, 7, 1, 99),  # lives on behind the last instruction
+        Allocation("idle", 1, 0, 9, 0, 1),  # of a core that has nothing to do
+    )
+    _, own = played(("load", 0, 2, 5), ("matrix", 0, 7, 20), ("store", 0, 21, 30))
+    _, idle = played()
+    timeline = replace(simulate(compiled).subgraphs[0], cores=(own, idle))
+    found = boxes(replace(part, allocations=objects), timeline, begins=100)
+    assert found == [
+        Box("a", 0, 0, 10, 102, 120),
+        Box("b", 0, 64, 5, 107, 130),
+        Box("behind", 0, 128, 7, 107, 130),
+    ]
+
+
+def test_the_peak_is_what_is_taken_at_once_and_the_reach_how_high_it_lies(compiled: CompiledModel) -> None:
+    part = next(one for one in compiled.subgraphs if isinstance(one, NpuSubgraph))
+    objects = (
+        Allocation("a", 0, 1000, 10, 0, 1),
+        Allocation("b", 0, 0, 30, 1, 2),
+        Allocation("c", 0, 0, 35, 3, 4),
+    )
+    alone = replace(compiled, subgraphs=(replace(part, allocations=objects),))
+    assert (local_peak(alone), local_reach(alone)) == (40, 1010)
+    nothing = replace(compiled, subgraphs=())
+    assert (local_peak(nothing), local_reach(nothing)) == (0, 0)
 
 
 @pytest.fixture(scope="module")

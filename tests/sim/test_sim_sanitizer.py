@@ -11,7 +11,7 @@ import pytest
 from npuc.errors import SimulationError
 from npuc.program.isa import BY_NAME
 from npuc.program.model import Allocation
-from npuc.sim.sanitize import MOST
+from npuc.sim.sanitize import MOST, Access, Finding
 from support.programs.every_instruction import everything
 from support.programs.instructions import Draft, machine
 
@@ -212,3 +212,19 @@ def test_an_allocation_that_the_alignment_does_not_allow() -> None:
     misaligned = [f for f in d.sanitize(allocations=True) if f.fault == "misaligned"]
     assert [(f.address, f.operand) for f in misaligned] == [(place.address + 8, place.name)]
     assert "begin at no multiple of the target's alignment" in str(misaligned[0])
+
+
+def test_findings_say_who_does_what_where() -> None:
+    reader = Access(1, 7, "conv", "stem", False)
+    writer = Access(0, 3, "load", "stem", True)
+    finding = Finding("race", "npu1", "local memory", 0x40, 16, "x", reader, writer)
+    place = "16 bytes at 64 of local memory (x)"
+    words = {
+        "unwritten": ", and nothing has written them before",
+        "outside": ", which are not inside a live allocation",
+        "misaligned": ", which begin at no multiple of the target's alignment",
+        "race": ", and instruction 3 of core 0 (load, stem) writes them too; nothing orders the two",
+    }
+    for fault, rest in words.items():
+        told = str(replace(finding, fault=fault))
+        assert told == f"instruction 7 of core 1 (conv, stem) reads {place}{rest}"
