@@ -37,17 +37,26 @@ other programs or too much time, and are not recorded."""
 TESTS = (
     "evaluate", "target", "arithmetic", "program", "ir", "lang", "compare", "partition", "profile", "debug", "explore", "images",
     "plugins", "calib", "runtime", "engine", "sim", "schedule", "kernels", "transform", "export", "codegen", "cli", "quant",
-    "frontend",
+    "frontend", ".",
 )  # fmt: skip
 """Folders of tests, in the order in which they are recorded."""
+LONG = (
+    "test_mutate", "test_notebooks", "test_release", "test_site", "test_tutorials", "test_walkthroughs", "test_zoo_list",
+    "test_golden_accuracy", "test_fuzz_cases", "test_native_abi",
+)  # fmt: skip
+"""Files of tests beside the folders that are not recorded: they build, start many processes or test no package."""
+
+
+def files_of(name: str) -> list[str]:
+    """The files of tests in a folder; `.` is that of those which belong to no package."""
+    files = (path for path in (ROOT / "tests" / name).glob("test_*.py") if path.stem not in LONG)
+    return sorted(path.relative_to(ROOT).as_posix() for path in files)
 
 
 def record_tests(project: Project, names: list[str], seconds: float) -> None:
     """Record the files of tests that have no record, a folder in a process."""
     for name in names:
-        files = sorted(
-            path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / name).glob("test_*.py")
-        )
+        files = files_of(name)
         missing = [path for path in files if not is_recorded(project, path)]
         if missing:
             record(project, missing, seconds)

@@ -57,6 +57,12 @@ def test_each_fault_changes_the_source_and_nothing_else(tmp_path: Path) -> None:
         assert sum(a != b for a, b in zip(one.splitlines(), plain, strict=True)) == 1
 
 
+def test_what_numpy_takes_alike_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def f(x):\n    return x[1].reshape(-1), x.reshape(-1, 4)\n")
+    keys = [fault.words for fault in faults_of(tmp_path / "a.py", tmp_path)]
+    assert keys[1:] == ["1 -> 2", "1 -> 2", "4 -> 5"]
+
+
 SMALL = """
 def clamp(value, low, high):
     if value < low:

@@ -1,4 +1,4 @@
-"""How samples are cut into runs: rows joined to batches, sequences cut into chunks whose states go on, or a run for each sample."""
+"""How samples are cut into runs: rows joined to batches, sequences cut into chunks whose states go on, or a run for a sample."""
 
 from __future__ import annotations
 

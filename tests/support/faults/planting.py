@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 _SWAPS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -39,6 +40,16 @@ def _is_docstring(tree: ast.AST) -> bool:
         isinstance(tree, ast.Expr)
         and isinstance(tree.value, ast.Constant)
         and isinstance(tree.value.value, str)
+    )
+
+
+def _is_reshape(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Whether it is `array.reshape(-1)`."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "reshape"
+        and [ast.unparse(argument) for argument in node.args] == ["-1"]
     )
 
 
@@ -79,6 +90,9 @@ def _inside_functions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
     def walk(name: str, node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.arguments) or _is_docstring(node):
             return
+        if _is_reshape(node):  # NumPy takes any negative number as it takes -1
+            yield name, node
+            node = node.func
         yield name, node
         kept = getattr(node, "annotation", None), getattr(node, "returns", None)
         for child in ast.iter_child_nodes(node):
