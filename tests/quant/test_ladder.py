@@ -134,6 +134,25 @@ def test_a_gain_of_all_validation_samples_is_kept(monkeypatch: pytest.MonkeyPatc
     assert results[0].standard_error == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_gain_of_nearly_all_samples_is_kept_though_two_large_ones_drown_it(
+    monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    """Two of 16 samples have a hundred times the error of the others, and swing by chance."""
+    results: list[StepResult] = []
+    rng = np.random.default_rng(1)
+    before = np.r_[60.0, 50.0, 0.5 * np.exp(rng.normal(0, 0.1, 14))]
+    gained = np.exp(rng.normal(-0.3 if shared else 0.0, 0.2, 14))
+    after = np.r_[30.0, 60.0, before[2:] * gained]
+    make_context = context_with_errors(monkeypatch, [list(before), list(after)])
+    make_context.validation_samples = make_context.validation_samples[:1] * 16
+    monkeypatch.setattr(sequence, "LOSS", 100.0)
+    best = run_steps(make_context, ["lucky"], report=results.append)
+    assert results[0].gain is not None and 0.05 < results[0].gain < results[0].standard_error, results
+    assert results[0].kept == shared == (best.notes == ("lucky",))
+    assert shared or "may be chance" in str(results[0])
+
+
 class Chosen:
     """The best of twelve networks, by the validation samples."""
 

@@ -8,9 +8,12 @@ import pytest
 from npuc import lang
 from npuc.arrays import Array
 from npuc.calib.random_inputs import random_inputs
+from npuc.calib.sources import open_data
 from npuc.codegen.compile_model import compile_program
 from npuc.engine import IntegerEngine
+from npuc.flow import quantize_on_data
 from npuc.ir import Graph
+from npuc.quant.config import QuantizationConfig
 from npuc.quant.ladder import Candidate, QuantizationContext
 from npuc.quant.layers import integer_layers, replace_integers
 from npuc.quant.scheme import SCHEMES
@@ -78,6 +81,63 @@ def test_gptq_repairs_four_bits(context: QuantizationContext, start: Candidate) 
     assert found is not None
     assert found.sqnr > start.sqnr + 2, (start.sqnr, found.sqnr)
     both_modes(found.quantized)
+
+
+def smooth_images(count: int, channels: int) -> list[dict[str, Array]]:
+    """Images whose neighbouring pixels are nearly equal, in channels of their own."""
+    rng = np.random.default_rng(7)
+    coarse = rng.standard_normal((count, channels, 3, 3)).repeat(4, axis=2).repeat(4, axis=3)
+    images = (coarse + 0.05 * rng.standard_normal(coarse.shape)).astype(np.float32)
+    return [{"x": image[None]} for image in images]
+
+
+@pytest.mark.parametrize(("channels", "group"), [(3, 1), (8, 8)])
+def test_gptq_rounds_sums_of_few_inputs_together(channels: int, group: int) -> None:
+    """A first layer and a depthwise one, whose inputs are few, but neighbours in an image."""
+    from npuc.quant.gptq.step import Gptq
+
+    x = lang.input("x", (1, channels, 12, 12))
+    y = lang.conv(x, weights(8, channels // group, 3, 3), weights(8), group=group, name="few")
+    images = smooth_images(48, channels)
+    context = QuantizationContext(lang.build({"y": y}), images, lambda op: SCHEMES["int4-weights"])
+    start = context.start()
+    found = Gptq().propose(start, context)
+    assert found is not None and "1 layer" in found.notes[-1]
+    assert found.sqnr > start.sqnr + 2, (start.sqnr, found.sqnr)
+    both_modes(found.quantized)
+
+
+def test_columns_that_matter_most_are_rounded_first() -> None:
+    """The last column is a hundred times larger than the others: rounded last, nothing would be left to compensate its error."""
+    from npuc.quant.gptq import solve
+
+    rng = np.random.default_rng(3)
+    x = (rng.standard_normal((4000, 1)) + 0.3 * rng.standard_normal((4000, 24))) * np.where(
+        np.arange(24) == 23, 30.0, 1.0
+    )
+    weight = rng.standard_normal((40, 24))
+    hessian, scale = x.T @ x, np.abs(weight).max(axis=1, keepdims=True) / 7
+
+    def error(integers: Array) -> float:
+        return float(np.square(x @ (weight - integers * scale).T).sum())
+
+    ordered = error(solve.rounded_together(weight, scale, hessian, -7, 7))
+    plain = error(solve._in_order(weight, scale, hessian, -7, 7))
+    assert ordered < plain / 2, (ordered, plain)
+
+
+def test_weights_of_few_bits_are_rounded_together_by_default() -> None:
+    """The default goes beyond rounding to the nearest where few bits leave the outputs far from float, and says so."""
+    graph, samples = network(), correlated(32)
+    config = QuantizationConfig(scheme="int4-weights")
+    done, _ = quantize_on_data(graph, open_data(graph, [s["x"] for s in samples]), config, threads=1)
+    plain, _ = quantize_on_data(
+        graph, open_data(graph, [s["x"] for s in samples]), config, threads=1, correct=False
+    )
+    others = QuantizationContext(graph, correlated(80)[32:], lambda op: SCHEMES["int4-weights"])
+    assert others.validated_sqnr(done.graph) > others.validated_sqnr(plain.graph) + 3
+    said = [note for note in done.graph.notes if "weights of few bits left" in note]
+    assert said and any("rounded the weights of" in note for note in done.graph.notes), done.graph.notes
 
 
 def test_integers_stay_inside_their_type_and_their_sums(start: Candidate) -> None:

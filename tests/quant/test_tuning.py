@@ -162,6 +162,6 @@ def test_weights_of_few_bits_that_lose_a_network_are_said_to_need_learning() -> 
         return [word for word in done.accuracy.warnings if "--ladder gptq,adaquant" in word]
 
     (said,) = warnings("int4-weights")
-    assert said.startswith("weights of 4 bits that are rounded to the nearest leave ")
+    assert said.startswith("weights of 4 bits leave ")
     # Not of 8 bits, and not to those who learn already.
     assert not warnings("int8") and not warnings("int4-weights", PipelineOptions(("gptq",)))

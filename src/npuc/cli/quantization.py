@@ -69,7 +69,7 @@ Widen = Annotated[
         "--widen/--no-widen",
         help="With --data and without --scheme: use 16 bits for layers where 8 are not accurate enough; with a "
         "target, where this gains at least 3 dB for at most 10 % more cycles. Also with --scheme: for at most a fifth of "
-        "the layers, where per-tensor scales leave less than 10 dB.",
+        "the layers, where per-tensor scales leave less than 10 dB, and 8-bit weights for few small layers, where fewer bits do.",
     ),
 ]
 Scheme = Annotated[

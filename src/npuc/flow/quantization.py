@@ -325,7 +325,7 @@ def quantize_on_data(
     """Calibrate and quantize, choosing among alternatives by the measured outputs (`npuc.quant.tuning`); also the ranges used.
 
     Without a `method`, the best of several is chosen. `correct` corrects biases, and runs the quick steps of the ladder if
-    per-tensor scales degrade the outputs too much (`npuc.quant.ladder.fallback`). If the configuration does not state the
+    per-tensor scales or few bits degrade the outputs too much (`npuc.quant.ladder.fallback`). If the configuration states no
     scheme, outputs whose parts differ much in magnitude are concatenated in float, and `widen` gives 16 bits to layers next to
     an output and to tensors that degrade the outputs with 8 bits, on a target where that is worth its cycles
     (`npuc.quant.widening`). With a `ladder`, its steps follow (`npuc.quant.ladder`); the ranges are those of the float network
@@ -449,10 +449,8 @@ def quantize_on_data(
     )
     for words in done.graph.notes[len(graph.notes) :]:
         _LOG.info("quantized: %s", words)
-    if correct and needs_fallback(graph, done, kept.first):
-        note(
-            f"per-tensor scales leave the outputs at {done.sqnr:.1f} dB: the quick steps of the ladder follow"
-        )
+    if correct and (cause := needs_fallback(graph, done, kept.first)) is not None:
+        note(f"{cause} leave the outputs at {done.sqnr:.1f} dB: the quick steps of the ladder follow")
         costs = TargetCostModel(target or load_target(REFERENCE)) if may_widen else None
         better = fallback(
             graph, done, kept.first, scheme_of, methods, threads, target=target, cost_model=costs

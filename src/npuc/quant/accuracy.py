@@ -112,13 +112,13 @@ def accuracy_of(
 
 
 def _few_bits(figures: OutputFigures, scheme_of: LayerSchemes) -> tuple[str, ...]:
-    """A warning that weights of few bits have to be learned: rounding each to the nearest is not enough for them."""
+    """A warning that weights of few bits have to be learned: rounding them, even together, is not enough."""
     schemes = [scheme for scheme in scheme_of.by_op.values() if scheme is not None and not scheme.is_float]
     bits = min((dtype_of(scheme.weight).bits for scheme in schemes), default=8)
     if bits >= 8 or figures.mean >= NEEDS_LEARNING:
         return ()
     return (
-        f"weights of {bits} bits that are rounded to the nearest leave {figures.mean:.1f} dB, too little for most uses: they "
+        f"weights of {bits} bits leave {figures.mean:.1f} dB without learning, too little for most uses: they "
         "need the learned steps, --ladder gptq,adaquant (with PyTorch, npuc[torch]; minutes on a processor)",
     )
 

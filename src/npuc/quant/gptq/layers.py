@@ -12,7 +12,7 @@ from npuc.ir import Graph, top, value_name
 from npuc.quant.gptq.solve import rounded_together
 from npuc.quant.layers import IntegerLayer
 
-_LEAST_INPUTS = 32
+_LEAST_INPUTS = 4
 """A sum of fewer inputs has too few weights to compensate errors."""
 _MOST_INPUTS = 8192
 """The square of this many numbers is 512 MiB."""
@@ -21,9 +21,9 @@ _ROWS = 4096
 
 
 def is_dense(layer: IntegerLayer) -> bool:
-    """Whether the algorithm applies: a dense convolution or matmul with enough inputs, but not too many."""
+    """Whether the algorithm applies: a convolution or matmul whose sums have enough inputs, but not too many."""
     real = layer.float_op
-    if isinstance(real, top.Deconv) or (isinstance(real, top.Conv) and real.group != 1):
+    if isinstance(real, top.Deconv):
         return False
     inputs = layer.weight.size // layer.weight.shape[layer.axis]
     flat = not isinstance(real, top.MatMul) or layer.weight.ndim == 2
@@ -31,10 +31,16 @@ def is_dense(layer: IntegerLayer) -> bool:
 
 
 def rounded(layer: IntegerLayer, moments: Array) -> Array:
-    """The weights of a layer rounded together, given the second moments of its inputs."""
+    """The weights of a layer rounded together, given the second moments of its inputs, a matrix for each group."""
     matrix = _matrix(layer, layer.weight)
     scale = _matrix(layer, np.broadcast_to(layer.scale, layer.weight.shape))[:, :1]
-    return _back(layer, rounded_together(matrix, scale, moments, layer.lowest, layer.highest))
+    parts = [
+        rounded_together(weight, steps, moment, layer.lowest, layer.highest)
+        for weight, steps, moment in zip(
+            np.split(matrix, len(moments)), np.split(scale, len(moments)), moments, strict=True
+        )
+    ]
+    return _back(layer, np.concatenate(parts))
 
 
 def _matrix(layer: IntegerLayer, weight: Array) -> Array:
@@ -51,7 +57,10 @@ def _back(layer: IntegerLayer, matrix: Array) -> Array:
 def second_moments(
     quantized: Graph, layers: Sequence[IntegerLayer], samples: Sequence[Mapping[str, Array]], threads: int
 ) -> dict[str, Array]:
-    """For the input x of each layer in the integer network, the sum of x x^T over the positions of the samples."""
+    """For the input x of each layer in the integer network, the sum of x x^T over the positions of the samples.
+
+    A layer with groups has such a matrix for each of them: a depthwise convolution one for each channel.
+    """
     names = {layer.name: value_name(layer.integer_op.x) for layer in layers}
     engine = IntegerEngine(quantized, fetch=list(dict.fromkeys(names.values())), threads=threads, raw=True)
     moments: dict[str, Array] = {}
@@ -60,7 +69,9 @@ def second_moments(
         for layer in layers:
             integers = np.asarray(values[names[layer.name]], np.float32)
             rows = _rows(layer, integers - np.float32(layer.x.zero_point))
-            moments[layer.name] = moments.get(layer.name, 0.0) + rows.T @ rows
+            groups = layer.float_op.group if isinstance(layer.float_op, top.Conv) else 1
+            parts = np.moveaxis(rows.reshape(len(rows), groups, -1), 0, 1)
+            moments[layer.name] = moments.get(layer.name, 0.0) + parts.transpose(0, 2, 1) @ parts
     return moments
 
 

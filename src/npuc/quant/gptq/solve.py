@@ -13,7 +13,18 @@ _DAMPING = 0.01
 
 
 def rounded_together(weight: Array, scale: Array, hessian: Array, lowest: int, highest: int) -> Array:
-    """Integers for `weight` (rows x columns) with per-row scales, given the second moments of the inputs."""
+    """Integers for `weight` (rows x columns) with per-row scales, given the second moments of the inputs.
+
+    Columns are rounded in the order of their moments: errors of the inputs that matter most are compensated by all others.
+    """
+    order = np.argsort(-np.diag(hessian), kind="stable")
+    chosen = np.empty(weight.shape)
+    chosen[:, order] = _in_order(weight[:, order], scale, hessian[np.ix_(order, order)], lowest, highest)
+    return chosen
+
+
+def _in_order(weight: Array, scale: Array, hessian: Array, lowest: int, highest: int) -> Array:
+    """The same, one column after the other as they are."""
     rows, columns = weight.shape
     work = weight.astype(np.float64).copy()
     steps = np.broadcast_to(scale, (rows, 1)).astype(np.float64)

@@ -41,6 +41,8 @@ _VALIDATION_SHARE = 4
 _MAX_VALIDATION_SAMPLES = 64
 _FOLDS = 4
 """The parts of the validation samples, to cross-validate a choice that they made."""
+_FEWEST_COUNTED = 8
+"""Fewer samples are not enough for the spread of what each of them gains."""
 _CORRECTED = 32
 """The number of samples that are used to correct biases."""
 
@@ -192,6 +194,18 @@ class QuantizationContext:
             self.figures(baseline)
         )
         return float(np.sqrt((len(gains) - 1) * np.var(gains)))
+
+    def gains_in_most_samples(self, candidate: Graph, baseline: Graph) -> bool:
+        """Whether the decibels of single samples gain by more than twice the standard error of their mean.
+
+        A few samples with large errors make most of the error of all together, and most of its standard error: a gain that nearly
+        all samples share can look like chance there. Here every sample counts the same.
+        """
+        if len(self.validation_samples) < _FEWEST_COUNTED:
+            return False
+        after, before = self.validated_figures(candidate).by_sample, self.figures(baseline).by_sample
+        gains = (after - before).mean(axis=1)
+        return bool(gains.mean() >= 2 * gains.std(ddof=1) / np.sqrt(len(gains)) > 0)
 
     def _without_each(self, figures: OutputFigures) -> Array:
         count = len(figures.squares)

@@ -1,9 +1,10 @@
-"""The fallback: the quick steps of the ladder, run by default if per-tensor scales degrade a network too much.
+"""The fallback: the quick steps of the ladder, run by default if per-tensor scales or few bits degrade a network too much.
 
 With per-channel scales, ranges and biases are nearly always enough. With per-tensor scales, channels of small magnitude get
 few steps beside large ones, and a network can become useless; equalizing the channels and choosing positions of powers of two
-together takes seconds. Where that is not enough, the few layers that hurt most get 16 bits. A network that is inaccurate for
-another reason is left to `npuc analyze` and the ladder.
+together takes seconds. Where that is not enough, the few layers that hurt most get 16 bits. Weights of fewer than 8 bits are
+rounded together (`gptq`), which takes seconds as well, and a few small layers get 8 bits where that is not enough. A network
+that is inaccurate for another reason is left to `npuc analyze` and the ladder.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from npuc.ir import Graph
 from npuc.quant.ladder.context import Candidate, QuantizationContext, Sample
+from npuc.quant.ladder.finer_weights import finer_if_useless, has_few_bits
 from npuc.quant.ladder.sequence import StepResult, run_steps
 from npuc.quant.ladder.wide_layers import USELESS, with_wide_layers
 from npuc.quant.layer_schemes import LayerSchemes
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 STEPS = ("equalize", "smooth")
 LAST_STEPS = ("ranges", "positions")
+FEW_BITS_STEPS = ("gptq",)
+"""The steps for weights of fewer than 8 bits."""
 HOPELESS = 5.0
 """With fewer decibels, ranges alone do not make a network useful: types are chosen first, as ranges of 16 bits need not be
 narrow. Otherwise ranges come first, because they cost no cycles."""
@@ -33,13 +37,15 @@ _LEAST_SAMPLES = 8
 """Fewer samples are not enough to tell which network is better."""
 
 
-def needs_fallback(graph: Graph, tuned: Tuned, samples: Sequence[Sample]) -> bool:
-    """Whether the outputs are far from float, and weights with per-tensor scales may be the cause."""
+def needs_fallback(graph: Graph, tuned: Tuned, samples: Sequence[Sample]) -> str | None:
+    """Why the outputs are far from float, if the quick steps may help: `per-tensor scales` or `weights of few bits`."""
     worst = None if tuned.figures is None else tuned.figures.worst_slice
     if worst is None or worst[1] >= GOOD or len(samples) < _LEAST_SAMPLES:
-        return False
+        return None
     layers = integer_layers(graph, tuned.graph, tuned.scheme_of)
-    return any(not layer.scheme.per_channel for layer in layers)
+    if any(not layer.scheme.per_channel for layer in layers):
+        return "per-tensor scales"
+    return "weights of few bits" if any(map(has_few_bits, layers)) else None
 
 
 def wide_if_useless(best: Candidate, context: QuantizationContext) -> Candidate | None:
@@ -63,24 +69,34 @@ def fallback(
 ) -> Candidate | None:
     """The network after the quick steps, with notes on what was done; None if they do not improve it.
 
-    With a cost model, layers may get 16 bits if the network is of little use otherwise.
+    With a cost model, layers may get 16 bits, or weights 8, if the network is of little use otherwise.
     """
     context = QuantizationContext(
         graph, samples, scheme_of, methods, threads, target=target, cost_model=cost_model, patient=False
     )
     start = Candidate(graph, tuned.graph, tuned.table, tuned.scheme_of, context.validated_sqnr(tuned.graph))
+    layers = integer_layers(graph, tuned.graph, tuned.scheme_of)
     results: list[StepResult] = []
+    best, cause = start, "weights of few bits"
+    if any(not layer.scheme.per_channel for layer in layers):
+        best, cause = _per_tensor(start, context, results), "per-tensor scales"
+    if any(map(has_few_bits, layers)):
+        best = run_steps(context, FEW_BITS_STEPS, start=best, report=results.append)
+        best = finer_if_useless(best, context) or best
+    if best is start:
+        return None
+    drop_unused_weights(best.quantized)
+    gain = f"{cause} left {start.sqnr:.1f} dB; with the quick steps of the ladder {best.sqnr:.1f} dB"
+    missing = [f"the step {result.name} was left out: {result.reason}" for result in results if result.reason]
+    best.quantized.notes = list(dict.fromkeys([*best.quantized.notes, gain, *best.notes, *missing]))
+    return best
+
+
+def _per_tensor(start: Candidate, context: QuantizationContext, results: list[StepResult]) -> Candidate:
+    """The network after the steps for per-tensor scales, and with 16 bits for few layers where they do not suffice."""
     best = run_steps(context, STEPS, start=start, report=results.append)
     wide = with_wide_layers(best, context) if best.sqnr < HOPELESS else None
     best = run_steps(context, LAST_STEPS, start=wide or best, report=results.append)
     if wide is None and best.sqnr < USELESS:
         best = with_wide_layers(best, context) or best
-    if best is start:
-        return None
-    drop_unused_weights(best.quantized)
-    gain = (
-        f"per-tensor scales left {start.sqnr:.1f} dB; with the quick steps of the ladder {best.sqnr:.1f} dB"
-    )
-    missing = [f"the step {result.name} was left out: {result.reason}" for result in results if result.reason]
-    best.quantized.notes = list(dict.fromkeys([*best.quantized.notes, gain, *best.notes, *missing]))
     return best

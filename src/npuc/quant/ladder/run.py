@@ -19,6 +19,7 @@ from npuc.ir import Graph
 from npuc.quant.ladder.context import Candidate, QuantizationContext
 from npuc.quant.ladder.fallback import STEPS as QUICK
 from npuc.quant.ladder.fallback import wide_if_useless
+from npuc.quant.ladder.finer_weights import finer_if_useless
 from npuc.quant.ladder.goal import MIXED, search_goal
 from npuc.quant.ladder.measurements import Goal, GoalCheck, GoalResult, Measurement
 from npuc.quant.ladder.sequence import StepResult, chosen, run_steps
@@ -30,6 +31,8 @@ from npuc.transform.eliminate_dead_code import drop_unused_weights
 from npuc.words import counted
 
 MOST_SAMPLES = 512
+_LAST_QUICK = 50
+"""The rank of the last step that takes seconds: types are chosen after it where a network would be of little use."""
 MOST_BYTES = 1 << 30
 """The limit of all samples together, which stay in memory."""
 
@@ -106,8 +109,9 @@ def run_pipeline_steps(
     """Quantize by default, then run the steps; the notes of the network say what was done.
 
     `widen` is passed to the default quantization. If the types are `fixed`, because a scheme was stated, mixed precision runs
-    only if it is named or if there is a goal. `may_widen` allows 16 bits for few layers under per-tensor scales, as the default
-    does, if the network would be of little use otherwise; they are chosen before steps that take long.
+    only if it is named or if there is a goal. `may_widen` allows 16 bits for few layers under per-tensor scales, and 8-bit
+    weights for few small layers under fewer bits, as the default does, if the network would be of little use otherwise; they are
+    chosen before steps that take long.
     """
     begun = time.perf_counter()
     first = tune(
@@ -134,7 +138,12 @@ def run_pipeline_steps(
         wide = wide_if_useless(best, context) if may_widen else None
         if wide is not None:
             pipeline_options.report(wide.notes[-1])
-        best = run([name for name in names if name not in QUICK], start=wide or best)
+        others = [entry for entry in chosen(names) if entry.name not in QUICK]
+        best = run([entry.name for entry in others if entry.rank <= _LAST_QUICK], start=wide or best)
+        finer = finer_if_useless(best, context) if may_widen else None
+        if finer is not None:
+            pipeline_options.report(finer.notes[-1])
+        best = run([entry.name for entry in others if entry.rank > _LAST_QUICK], start=finer or best)
         if best.sqnr >= pipeline_options.enough:
             pipeline_options.report(
                 f"{best.sqnr:.2f} dB are enough ({pipeline_options.enough:.1f} dB): steps that did not run are left out"

@@ -1,8 +1,8 @@
 """Steps run in sequence, each kept only if it improves the network.
 
 The gain is that of the mean over the slices of the outputs, cross-validated where the samples chose among several networks.
-It has to be larger than its standard error over the validation samples, so that one or two of them do not decide; and the
-worst slice of the worst validation sample may not lose more than a decibel.
+It has to be larger than its standard error over the validation samples, so that one or two of them do not decide, or nearly
+all samples have to share it; and the worst slice of the worst validation sample may not lose more than a decibel.
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ def attempt(
         gain = context.gain(proposed, best)
         standard_error = context.standard_error(proposed.quantized, best.quantized)
         kept = (
-            gain >= WORTH and gain >= standard_error and context.worst(proposed) >= context.worst(best) - LOSS
+            gain >= WORTH
+            and context.worst(proposed) >= context.worst(best) - LOSS
+            and (gain >= standard_error or context.gains_in_most_samples(proposed.quantized, best.quantized))
         )
     after = None if proposed is None else proposed.sqnr
     worst = None if proposed is None else (context.worst(best), context.worst(proposed))
