@@ -78,13 +78,13 @@ def collect(
     warn: Callable[[str], None] | None = None,
     step: Callable[[], None] | None = None,
     seen: Callable[[Mapping[str, Array]], None] | None = None,
-    limits: ValueLimits | None = None,
+    limits: ValueLimits | Mapping[str, ValueLimits] | None = None,
 ) -> Statistics:
     """The statistics of every tensor of a network over a data set.
 
     `channels` maps the tensors that need per-channel extremes to their channel axis (see `channel_axes`). Skipped samples
     and excluded values are reported in the notes of the result, and to `warn` as they occur. `step` is called after every
-    sample, `seen` with the inputs of every batch. Values beyond `limits` are clipped or left out.
+    sample, `seen` with the inputs of every batch. Values beyond `limits`, of all tensors or by name, are clipped or left out.
 
     Example: `collect(graph, "images/", DataOptions(max_count=100))["conv1"].max`.
     """
@@ -103,6 +103,7 @@ def collect(
     observers = {
         name: Observer(name, options, (channels or {}).get(name)) for name in (*_inputs(graph), *results)
     }
+    by_name = dict.fromkeys(observers, limits) if isinstance(limits, ValueLimits) else dict(limits or {})
     engine = float_engine(graph, fetch=results, threads=threads, spin=False)
     size = batch_size(graph)
     with ExitStack() as stack:
@@ -112,11 +113,11 @@ def collect(
             if seen is not None:
                 seen(batch.inputs)
             values = engine.run(batch.inputs)
-            _observe(observers, {**values, **batch.inputs}, batch.keep, size, pool, limits)
+            _observe(observers, {**values, **batch.inputs}, batch.keep, size, pool, by_name)
             del values
     tensors = {name: observer.result() for name, observer in observers.items()}
-    for tensor in tensors.values():
-        if text := _left_out(tensor, str(limits) if limits else f"beyond ±{options.bound:g}"):
+    for name, tensor in tensors.items():
+        if text := _left_out(tensor, str(by_name[name]) if name in by_name else f"beyond ±{options.bound:g}"):
             note(text)
     _LOG.info("calibration: %d tensors over %d samples of %s", len(tensors), feeder.used, source.what)
     return Statistics(tensors, options, feeder.used, feeder.skipped, tuple(notes))
@@ -128,13 +129,13 @@ def _observe(
     keep: int | None,
     size: int | None,
     pool: Executor | None,
-    limits: ValueLimits | None,
+    limits: Mapping[str, ValueLimits],
 ) -> None:
     def update(name: str) -> None:
         array = np.asarray(values[name])
         if keep is not None and size and array.ndim and array.shape[0] % size == 0:
             array = array[: keep * array.shape[0] // size]
-        observers[name].update(array if limits is None else limits.applied(array))
+        observers[name].update(limits[name].applied(array) if name in limits else array)
 
     # The largest first, so that no thread is left with a large one at the end.
     names = sorted(observers, key=lambda name: -values[name].size)

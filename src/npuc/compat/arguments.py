@@ -8,7 +8,8 @@
 
 An option that the tool has and that means nothing here is accepted with one line that says so. One that would change the result
 and is not supported is an error. One that the tool does not have is a warning, as in the tools themselves, unless
-`NPUC_COMPAT_STRICT=1` refuses it.
+`NPUC_COMPAT_STRICT=1` refuses it. `--plugin FILE` is npuc's own on each of them: it loads an operator, a kernel or a Python
+layer of Caffe.
 """
 
 from __future__ import annotations
@@ -48,6 +49,13 @@ class VendorParser:
         self._parser = _Parser(
             prog=command, description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
         )
+        self._parser.add_argument(
+            "--plugin",
+            action="append",
+            metavar="FILE",
+            default=argparse.SUPPRESS,
+            help="load a plugin of npuc first",
+        )
         self._ignored: dict[str, str] = {}
         self._refused: dict[str, tuple[str, Any]] = {}
 
@@ -77,6 +85,10 @@ class VendorParser:
         options, unknown = self._parser.parse_known_args([self._with_two_dashes(word) for word in arguments])
         if unknown:
             self._tell_unknown(unknown)
+        if hasattr(options, "plugin"):
+            from npuc.plugins import load
+
+            load(*options.plugin, installed=False)
         for dest, (reason, allowed) in self._refused.items():
             if hasattr(options, dest) and getattr(options, dest) != allowed:
                 raise UsageError(

@@ -13,6 +13,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -148,10 +149,20 @@ def _from_file(plugin: Plugin) -> None:
     sys.modules[name] = module
     MODULES[name] = plugin.name
     try:
-        spec.loader.exec_module(module)
+        with _names_for(path):
+            spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
+
+
+def _names_for(path: Path) -> AbstractContextManager[None]:
+    """What a file finds while it is loaded: `caffe`, if it has layers that were written for Caffe."""
+    if b"import caffe" not in path.read_bytes():
+        return nullcontext()
+    from npuc.frontend.caffe.python_layers import caffe_module
+
+    return caffe_module()
 
 
 def _words(error: BaseException, plugin: Plugin) -> str:

@@ -16,7 +16,6 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.calib.calibration import calibrate, check_statistics, resolve_overrides, table_from
 from npuc.calib.collection import collect
-from npuc.calib.limits import ValueLimits
 from npuc.calib.ranges import observer_options
 from npuc.calib.sources import Source, open_data, random_data
 from npuc.calib.statistics import ObserverOptions, regrouped
@@ -37,6 +36,7 @@ from npuc.compat.compass.plugin_files import load_plugins
 from npuc.compat.compass.statistic_file import load_statistic_info, save_statistic_info
 from npuc.compat.compass.targets import resolve_target
 from npuc.compat.compass.template import write_template
+from npuc.compat.compass.value_limits import value_limits
 from npuc.debug.layers import layer_tensors
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import CalibrationDataError, NpucError, PluginError, UnsupportedOpError, UsageError
@@ -51,7 +51,6 @@ from npuc.quant.prequantized import is_quantized
 from npuc.target import Target
 
 _METRIC = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*(?:,|$)")
-_TRIM = re.compile(r"(clip|second)\(([^,()]*),([^,()]*)\)|\(([^,()]*),([^,()]*)\):(clip|second)")
 
 
 def main(arguments: list[str]) -> int:
@@ -96,8 +95,13 @@ def optimize(section: CfgSection, graph: Graph, target: Target) -> Optimized:
     settings = settings_of(section, graph, layers)
     samples = _samples(section, graph, "calibration_data")
     done = _quantized(section, graph, target, settings, samples)
-    before = _evaluate(section, graph, FloatEngine(graph).run, metrics, "float")
-    after = _evaluate(section, graph, IntegerEngine(done.graph).run, metrics, "quantized")
+    before, after = (
+        _evaluate(section, graph, engine(network).run, metrics, what) if section.flag(key, True) else {}
+        for key, engine, network, what in (
+            ("eval_original_model", FloatEngine, graph, "float"),
+            ("eval_optimized_model", IntegerEngine, done.graph, "quantized"),
+        )
+    )
     make_folder(folder)
     if section.flag("save_statistic_info") and samples is not None:
         momentum = section.number("running_statistic_momentum", 0.9, 0.0, 0.999999)
@@ -147,7 +151,7 @@ def _quantized(
 ) -> Quantized:
     if is_quantized(graph):
         return quantize_network(graph, None, None, target)
-    method, limits = settings.method, _trim(section)
+    method, limits = settings.method, value_limits(section, ir_layers(graph))
     ladder = ladder_of(section, partial(_first_figure, section, graph))
     config = settings.config.model_copy(update={"ladder": learning_of(section)})
     if ladder is not None:
@@ -159,6 +163,8 @@ def _quantized(
         table = table_from(statistics, method or "mean", overrides=overrides)
         return quantize_network(graph, table, settings.config, target)
     size = section.integer("calibration_batch_size", 1, 1, 1 << 16)
+    if ladder is not None and size > 1:
+        say("W", "calibration_batch_size has no effect beside a search: its steps see one sample at a time")
     if samples is None:
         say("W", "there is no calibration data: ranges come from random numbers, and accuracy means nothing")
         source: Source = random_data(graph)
@@ -172,25 +178,6 @@ def _quantized(
     overrides = resolve_overrides(graph, settings.overrides)
     table = calibrate(graph, None, chosen, statistics=statistics, overrides=overrides)
     return quantize_network(graph, table, settings.config, target)
-
-
-def _trim(section: CfgSection) -> ValueLimits | None:
-    """The limits of the values that statistics see."""
-    key = "trim_infinity_before_statistic"
-    text = section.text(key).replace(" ", "").partition("&")[0]
-    if not text:
-        return None
-    match = _TRIM.fullmatch(text)
-    if match is None or "<" in section.text(key):
-        raise section.wrong(key, "is not second(min,max) or clip(min,max)")
-    how = match[1] or match[6]
-    try:
-        low, high = float(match[2] or match[4]), float(match[3] or match[5])
-    except ValueError:
-        raise section.wrong(key, "has limits that are no numbers") from None
-    if not low <= 0 <= high:
-        raise section.wrong(key, "does not hold 0")
-    return None if low == -np.inf and high == np.inf else ValueLimits(low, high, clips=how == "clip")
 
 
 def _samples(section: CfgSection, graph: Graph, key: str) -> Callable[[], Iterator[dict[str, Array]]] | None:
@@ -214,8 +201,9 @@ def _dataset(section: CfgSection, key: str, label: str | None) -> Any:
 
 def _entries(data: Any, graph: Graph) -> Iterator[tuple[dict[str, Array], Any]]:
     """The samples of a data set by the names of the inputs, and their labels."""
+    collate = getattr(data, "collate_fn", None)
     for index in range(len(data)):
-        entry = data[index]
+        entry = data[index] if collate is None else collate([data[index]])
         try:
             inputs, label = entry
         except (TypeError, ValueError) as error:
@@ -237,7 +225,7 @@ def _entries(data: Any, graph: Graph) -> Iterator[tuple[dict[str, Array], Any]]:
                     if turned
                     else None,
                 )
-        yield arrays, label
+        yield arrays, label if collate is None else np.asarray(label)[0]
 
 
 def _metrics(section: CfgSection) -> dict[str, Any]:

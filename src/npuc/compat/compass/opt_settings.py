@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npuc.compat.compass.cfg import CfgSection
+from npuc.compat.compass.logger import say
 from npuc.compat.compass.per_layer import IrLayer, PerLayer, in_scopes, parse_per_layer
 from npuc.errors import FileFormatError, UsageError
 from npuc.files import existing_file, read_short
@@ -114,6 +115,7 @@ def settings_of(section: CfgSection, graph: Graph, layers: Sequence[IrLayer]) ->
     """The settings of a section, for a network with these layers."""
     by_layer: dict[str, dict[str, Any] | str] = {}
     options: dict[str, Any] = {}
+    known = {name for name in graph.tensor_names()} | {port.name for port in graph.inputs}
 
     def apply(key: str, make: Any, default: str = "") -> None:
         entry = parse_per_layer(section, key, default)
@@ -131,6 +133,12 @@ def settings_of(section: CfgSection, graph: Graph, layers: Sequence[IrLayer]) ->
     overrides = {name: range_method(section, word) for name, word in strategy.exceptions(layers).items()}
     if "opt_config" in section.values:
         for name, (level, own_method) in read_opt_config(section).items():
+            if name not in known:
+                say(
+                    "W",
+                    f"opt_config names the layer '{name}', which the network does not have: it is passed over",
+                    "Optimizer",
+                )
             by_layer[name] = {**_levels(by_layer.get(name)), **level}
             if own_method:
                 overrides[name] = own_method
@@ -139,7 +147,6 @@ def settings_of(section: CfgSection, graph: Graph, layers: Sequence[IrLayer]) ->
     if options.get("activation_scales") == "symmetric" and options.get("activation", "i8") == "i8":
         # As the vendor's optimizer: tensors without negative values are unsigned, and none has a zero point.
         options |= {"activation": "ui8", "unsigned_from_zero": True}
-    known = {name for name in graph.tensor_names()} | {port.name for port in graph.inputs}
     stated = {
         "weight_bits",
         "activation_bits",

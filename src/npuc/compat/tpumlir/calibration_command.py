@@ -44,6 +44,10 @@ _METHODS = {
 """By the words of --cali_method and --debug_cmd; torch's histogram observer takes the range of least squared error."""
 
 
+_OF_THE_SEARCH = ("expected_cos", "min_layer_cos", "max_float_layers", "fp_type", "quantize_table")
+"""Options that run_qtable.py has, too."""
+
+
 def data_options(own: VendorParser) -> None:
     """The options that say what the samples are."""
     own.add("mlir_file", help="the .mlir file of model_transform.py")
@@ -82,23 +86,24 @@ def parser() -> VendorParser:
     )
     own.add("-o", "--calibration_table", required=True, help="the table to write")
     own.add_ignored("--debug_log", "npuc -v logs what the stages do", action="store_true")
-    own.add_ignored("--chip", "ranges do not depend on the chip")
-    own.add_ignored("--processor", "ranges do not depend on the chip")
-    for name in (
+    own.add(
         "--search",
-        "--expected_cos",
-        "--min_layer_cos",
-        "--max_float_layers",
-        "--fp_type",
-        "--quantize_table",
-    ):
-        own.add_refused(name, "run_qtable.py searches for layers to keep in float", unless="False")
+        type=keyword("False", "search_qtable", "search_threshold"),
+        default="False",
+        help="search_qtable goes on as run_qtable.py, with the options below",
+    )
+    own.add(
+        "--chip", "--processor", dest="chip", help="the chip of search_qtable; ranges do not depend on it"
+    )
+    for name in _OF_THE_SEARCH:
+        own.add(f"--{name}", help="of search_qtable: see run_qtable.py")
     return own
 
 
 def main(arguments: list[str]) -> int:
     """Run the command."""
     options = parser().parse(arguments)
+    search = _search(options)
     writable(options.calibration_table)
     graph = network_to_quantize(options.mlir_file)
     source = samples_of(graph, options, "run_calibration.py")
@@ -137,7 +142,36 @@ def main(arguments: list[str]) -> int:
     )
     write_text(options.calibration_table, text)
     print(f"{len(entries)} ops, {statistics.samples} samples, {count} to tune: {options.calibration_table}")
-    return 0
+    if not search:
+        return 0
+    from npuc.compat.tpumlir.qtable_command import main as run_qtable
+
+    return run_qtable(search)
+
+
+def _search(options: Namespace) -> list[str]:
+    """The command line of run_qtable.py that a search stands for; empty if there is none."""
+    stated = {name: value for name in _OF_THE_SEARCH if (value := getattr(options, name)) is not None}
+    if options.search == "False":
+        if stated:
+            raise UsageError(
+                f"--{next(iter(stated))} is for --search search_qtable", where="run_calibration.py"
+            )
+        return []
+    if options.search == "search_threshold":
+        raise UsageError(
+            "--search search_threshold is not supported",
+            where="run_calibration.py",
+            fix="--tune_num tunes the thresholds of one method, and --cali_method chooses another",
+        )
+    if not options.chip or not options.quantize_table:
+        raise UsageError(
+            "--search search_qtable needs --chip and --quantize_table", where="run_calibration.py"
+        )
+    data = ["--dataset", options.dataset] if options.dataset else ["--data_list", options.data_list]
+    own = [options.mlir_file, *data, "--input_num", str(options.input_num), "--chip", options.chip]
+    own += ["--calibration_table", options.calibration_table]
+    return own + [word for name, value in stated.items() for word in (f"--{name}", value)]
 
 
 def _method(options: Namespace) -> str:

@@ -5,6 +5,7 @@ The loss of an op is the noise at the network's outputs if its result and its we
 
 from __future__ import annotations
 
+from npuc.calib.feeding import Feeder
 from npuc.compat.arguments import VendorParser, keyword
 from npuc.compat.running import warn
 from npuc.compat.tpumlir.calibration_command import data_options, samples_of
@@ -15,8 +16,10 @@ from npuc.compat.tpumlir.tables import format_quantization, read_calibration, re
 from npuc.errors import UsageError
 from npuc.files import existing_file, writable
 from npuc.flow import network_to_quantize, quantize_network
+from npuc.ir import Graph
 from npuc.ir.target_rewrites import rewritten_for
 from npuc.quant.analysis import analyze
+from npuc.quant.analysis.float_layers import float_layers_for
 from npuc.quant.analysis.measurements import Measurements, decibels
 
 _DEFAULT_SAMPLES = 10
@@ -45,8 +48,14 @@ def parser() -> VendorParser:
     own.add("--loss_table", default="full_loss_table.txt", help="the file for the losses of all ops")
     own.add("--base_quantize_table", help="a quantization table to add to")
     own.add("-o", "--quantize_table", required=True, help="the quantization table to write")
-    for name in ("--expected_cos", "--min_layer_cos"):
-        own.add_ignored(name, "ops are chosen by their loss at the outputs, as many as --num_layers says")
+    own.add(
+        "--expected_cos",
+        type=float,
+        help="stop at the first op with which all outputs have this cosine similarity",
+    )
+    own.add(
+        "--min_layer_cos", type=float, help="leave ops in INT8 whose own cosine similarity is at least this"
+    )
     own.add_ignored("--global_compare_layers", "losses are measured at the network's outputs")
     own.add_ignored("--cluster", "ops are measured one by one", action="store_true")
     own.add_refused("--postprocess", "losses are measured at the network's outputs")
@@ -79,7 +88,24 @@ def main(arguments: list[str]) -> int:
     modes: dict[str, str] = {}
     if options.base_quantize_table:
         modes |= read_quantization(existing_file(options.base_quantize_table))
-    modes |= {names.vendor_name(name): _mode(options.fp_type) for name, _ in losses[: options.num_layers]}
+    chosen = [name for name, _ in losses if name not in _exact(analysis.measurements, options.min_layer_cos)]
+    chosen = chosen[: options.num_layers]
+    if options.expected_cos is not None:
+        again = Feeder(graph, samples_of(graph, options, "run_qtable.py"))
+        samples = [batch.inputs for batch in again.batches()]
+
+        def integers(floats: tuple[str, ...]) -> Graph:
+            config = int8_config(target).with_layers(floats, "float")
+            return quantize_network(graph, ranges, config, target).graph
+
+        found, cosine = float_layers_for(options.expected_cos, chosen, integers, graph, samples)
+        print(f"outputs at cosine {cosine:.6f} with {len(found)} ops in {_mode(options.fp_type)}")
+        if cosine < options.expected_cos:
+            warn(
+                f"--expected_cos {options.expected_cos} is not reached with --num_layers {options.num_layers}"
+            )
+        chosen = list(found)
+    modes |= {names.vendor_name(name): _mode(options.fp_type) for name in chosen}
     noise = decibels(analysis.measurements.output_noise)
     text = format_quantization(
         modes,
@@ -95,6 +121,15 @@ def main(arguments: list[str]) -> int:
 
 def _mode(fp_type: str) -> str:
     return "F32" if fp_type == "auto" else fp_type
+
+
+def _exact(measurements: Measurements, least: float | None) -> set[str]:
+    """The ops whose own similarity to the float network is good enough."""
+    return {
+        tensor.name
+        for tensor in measurements.tensors
+        if least is not None and tensor.accumulated is not None and tensor.accumulated.cosine >= least
+    }
 
 
 def _losses(measurements: Measurements) -> list[tuple[str, float]]:

@@ -26,7 +26,7 @@ from npuc.compat.running import warn
 from npuc.compat.tpumlir import tpulang_operators
 from npuc.compat.tpumlir.chips import chip_named
 from npuc.compat.tpumlir.inputs import as_float
-from npuc.compat.tpumlir.tpulang_tensors import SESSION, TYPES, Tensor, apply, pads, result
+from npuc.compat.tpumlir.tpulang_tensors import SESSION, TYPES, Tensor, apply, pads, refuse_scales, result
 from npuc.engine import ALL_TENSORS, FloatEngine
 from npuc.errors import EngineError, NetworkError, NumericMismatchError, UsageError
 from npuc.flow import save_graph
@@ -228,9 +228,11 @@ def _binary(function: Callable[..., lang.Tensor], words: str) -> Callable[..., T
         out_dtype: str | None = None,
         out_name: str | None = None,
     ) -> Tensor:
-        if scale is not None or zero_point is not None:
-            raise UsageError(f"scale= and zero_point= of {words} are not supported", fix="Compute in float32")
-        return apply(function, [tensor_i0, tensor_i1], out_name)
+        refuse_scales(words, scale, zero_point)
+        if out_dtype is None:
+            return apply(function, [tensor_i0, tensor_i1], out_name)
+        name = out_name or SESSION.next_name()
+        return cast(apply(function, [tensor_i0, tensor_i1], f"{name}/exact"), out_dtype, name)
 
     operator.__doc__ = words
     return operator
@@ -354,8 +356,38 @@ def cast(
     out_name: str | None = None,
     round_mode: str = "half_away_from_zero",
 ) -> Tensor:
-    """The elements in another type."""
-    return apply(lang.cast, [tensor_i], out_name, to=TYPES[out_dtype])
+    """The elements in another type; reals are rounded to integers as `round_mode` says."""
+    if out_dtype not in TYPES:
+        raise NetworkError(
+            f"'{out_dtype}' is no type of TpuLang", where="cast", fix=f"There are: {', '.join(TYPES)}"
+        )
+    if round_mode not in _ROUNDING:
+        raise NetworkError(
+            f"there is no round_mode '{round_mode}'", where="cast", fix=f"There are {', '.join(_ROUNDING)}"
+        )
+    name = out_name or SESSION.next_name()
+    x = tensor_i.value
+    if tensor_i.dtype.startswith("float") and not out_dtype.startswith("float"):
+        x = _ROUNDING[round_mode](x, f"{name}/rounded")
+    return result(lang.cast(x, to=TYPES[out_dtype], name=name), name)
+
+
+def _half_away(x: lang.Tensor, name: str) -> lang.Tensor:
+    """sign(x) * floor(|x| + 1/2)"""
+    size = lang.floor(
+        lang.add(lang.abs(x, name=f"{name}/size"), np.float32(0.5), name=f"{name}/half"), name=f"{name}/floor"
+    )
+    return lang.mul(lang.sign(x, name=f"{name}/sign"), size, name=name)
+
+
+_ROUNDING: Mapping[str, Callable[[lang.Tensor, str], lang.Tensor]] = {
+    "half_away_from_zero": _half_away,
+    "half_to_even": lambda x, name: lang.round(x, name=name),
+    "towards_zero": lambda x, name: x,
+    "down": lambda x, name: lang.floor(x, name=name),
+    "up": lambda x, name: lang.ceil(x, name=name),
+}
+"""How a real becomes an integer, by TpuLang's words."""
 
 
 def reduce(tensor_i: Tensor, method: str = "ReduceSum", axes: Sequence[int] | int = (1,), keep_dims: bool = True,
@@ -405,14 +437,20 @@ def compile(
 ) -> Graph:
     """Write the network as `name.mlir`, with its sample inputs in `name_in_f32.npz`; the fifth argument may also be `opt`.
 
-    With `cmp` the network is run on the data of its inputs, and compared with `refs`, a mapping or an .npz file.
+    With `cmp` the network is run on the data of its inputs, and compared with `refs`, a mapping or an .npz file. `mode` f16 and
+    bf16 compile a program of that type, too, and all one of each float type.
     """
     if isinstance(refs, int):
         refs, opt = None, refs
     if dynamic:
         raise UsageError("dynamic=True is not supported: programs have static shapes")
-    if mode.lower() not in ("f32", "all", "f16", "bf16", "int8", "quantized"):
-        raise UsageError(f"mode '{mode}' is unknown")
+    if mode.lower() not in _MODES:
+        raise UsageError(f"mode '{mode}' is unknown", fix=f"There are {', '.join(_MODES)}")
+    if asymmetric or mode.lower() in ("int8", "quantized"):
+        raise UsageError(
+            "compile builds float networks: mode='int8', mode='quantized' and asymmetric=True are not supported",
+            fix=f"Leave them out, then: run_calibration.py {name}.mlir ..., model_deploy.py --quantize INT8 [--asymmetric]",
+        )
     origin = lang.build({tensor.name: tensor.value for tensor in outputs})
     known = {port.name for port in origin.inputs}
     missing = [tensor.name for tensor in inputs if tensor.name not in known]
@@ -436,7 +474,24 @@ def compile(
             write_npz(f"{name}_in_f32.npz", as_float(samples))
     if cmp and set(samples) == known:
         _compare(name, graph, samples, refs, has_custom, no_save)
+    if not no_save:
+        _deploy(name, _MODES[mode.lower()])
     return graph
+
+
+_MODES: Mapping[str, tuple[str, ...]] = {
+    "f32": (), "f16": ("F16",), "bf16": ("BF16",), "all": ("F32", "F16", "BF16"), "int8": (), "quantized": (),
+}  # fmt: skip
+"""The programs that a mode asks for beside the .mlir file."""
+
+
+def _deploy(name: str, types: Sequence[str]) -> None:
+    """Compile the network that was written, once for each type."""
+    from npuc.compat.tpumlir.deploy_command import main
+
+    for kind in types:
+        program = f"{name}_{SESSION.device.lower()}_{kind.lower()}.bmodel"
+        main(["--mlir", f"{name}.mlir", "--quantize", kind, "--chip", SESSION.device, "--model", program])
 
 
 def compile_f32(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from npuc import lang
-from npuc.compat.tpumlir.tpulang_tensors import SESSION, TYPES, Tensor, apply, result
+from npuc.compat.tpumlir.tpulang_tensors import SESSION, TYPES, Tensor, apply, refuse_scales, result
 from npuc.errors import NetworkError
 
 __all__ = [
@@ -66,6 +66,7 @@ def _comparison(mode: str) -> Callable[..., Tensor]:
         zero_point: Any = None,
         out_name: str | None = None,
     ) -> Tensor:
+        refuse_scales(mode, scale, zero_point)
         name = _named(out_name)
         other = tensor_i1 if isinstance(tensor_i1, Tensor) else np.array(tensor_i1, tensor_i0.dtype)
         truth = _compared(tensor_i0, other, mode, f"{name}/truth")
@@ -87,6 +88,7 @@ def _logic(mode: str) -> Callable[..., Tensor]:
         zero_point: Any = None,
         out_name: str | None = None,
     ) -> Tensor:
+        refuse_scales(f"{mode}_op", scale, zero_point)
         name = _named(out_name)
         sides = [_truth(operand, f"{name}/{index}") for index, operand in enumerate((tensor_i0, tensor_i1))]
         truth = lang.logical(*sides, mode=mode, name=f"{name}/truth")
@@ -104,7 +106,7 @@ def not_op(
     tensor_i0: Tensor, scale: Any = None, zero_point: Any = None, out_name: str | None = None
 ) -> Tensor:
     """1 where x is 0, else 0."""
-    return eq(tensor_i0, 0, out_name=out_name)
+    return eq(tensor_i0, 0, scale, zero_point, out_name)
 
 
 def cond_select(cond: Tensor, tbrn: Any, fbrn: Any, out_name: str | None = None) -> Tensor:
@@ -131,6 +133,7 @@ def _function(function: Callable[..., lang.Tensor], words: str) -> Callable[...,
     def operator(
         input: Tensor, scale: Any = None, zero_point: Any = None, out_name: str | None = None
     ) -> Tensor:
+        refuse_scales(words, scale, zero_point)
         return apply(function, [input], out_name)
 
     operator.__doc__ = words
@@ -145,6 +148,7 @@ def log_sigmoid(
     input: Tensor, scale: Any = None, zero_point: Any = None, out_name: str | None = None
 ) -> Tensor:
     """log(1 / (1 + exp(-x))), which is -softplus(-x)."""
+    refuse_scales("log_sigmoid", scale, zero_point)
     name = _named(out_name)
     inner = lang.softplus(lang.neg(input.value, name=f"{name}/negative"), name=f"{name}/softplus")
     return result(lang.neg(inner, name=name), name)
@@ -276,6 +280,8 @@ def index_select(
     input: Tensor, index: Tensor, axis: int = -1, out_name: str | None = None, keep_dims: bool = True
 ) -> Tensor:
     """Slices along an axis."""
+    if not keep_dims:
+        raise NetworkError("index_select keeps the axis here", where="index_select", fix="squeeze the result")
     return apply(lang.gather, [input, index], out_name, axis=axis % len(input.shape))
 
 
@@ -377,6 +383,9 @@ def mean_std_scale(input: Tensor, std: Sequence[float], mean: Sequence[float], s
         raise NetworkError(
             f"mean_std_scale gives float32 here, not {odtype}", where="mean_std_scale", fix="cast the result"
         )
+    if round_mode not in ("half_up", "half_away_from_zero"):
+        raise NetworkError("mean_std_scale gives float32 here, and rounds nothing", where="mean_std_scale")
+    refuse_scales("mean_std_scale", scale, zero_points)
     name = _named(out_name)
     real = input.value if input.dtype == "float32" else lang.cast(input.value, to="f32", name=f"{name}/real")
     factor = 1 / np.asarray(std, np.float64)
@@ -388,6 +397,10 @@ def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Se
            dilation: Sequence[int] | None = None, pad: Sequence[int] | None = None, group: int = 1, out_dtype: str | None = None,
            out_name: str | None = None) -> Tensor:  # fmt: skip
     """A convolution over depth, height and width; `pad` is front, back, up, down, left, right."""
+    if out_dtype not in (None, input.dtype):
+        raise NetworkError(
+            f"a convolution of {input.dtype} gives {input.dtype}, not {out_dtype}", where="conv3d"
+        )
     operands = [input, weight] if bias is None else [input, weight, bias]
     return apply(lang.conv, operands, out_name, strides=tuple(stride or (1, 1, 1)), dilations=tuple(dilation or (1, 1, 1)),
                  pads=_pads3(pad), group=group)  # fmt: skip
@@ -404,6 +417,7 @@ def _pads3(pad: Sequence[int] | None) -> tuple[int, ...]:
 def _pool3(function: Callable[..., lang.Tensor], words: str) -> Callable[..., Tensor]:
     def operator(input: Tensor, kernel: Any = None, stride: Any = None, pad: Sequence[int] | None = None, ceil_mode: bool = False,
                  scale: Any = None, zero_point: Any = None, out_name: str | None = None) -> Tensor:  # fmt: skip
+        refuse_scales(words, scale, zero_point)
         window = (kernel,) * 3 if isinstance(kernel, int) else tuple(kernel or input.shape[2:])
         steps = (stride,) * 3 if isinstance(stride, int) else tuple(stride or window)
         return apply(
@@ -415,6 +429,6 @@ def _pool3(function: Callable[..., lang.Tensor], words: str) -> Callable[..., Te
 
 
 maxpool3d, avgpool3d = (
-    _pool3(lang.max_pool, "The largest of each window."),
-    _pool3(lang.avg_pool, "The mean of each window."),
+    _pool3(lang.max_pool, "maxpool3d"),
+    _pool3(lang.avg_pool, "avgpool3d"),
 )

@@ -150,6 +150,12 @@ def apply(
     return result(function(*given, name=name, **properties), name)
 
 
+def refuse_scales(operator: str, *given: Any) -> None:
+    """An error if an operator is given scales or zero points: it would have to compute with integers of these scales."""
+    if any(value is not None for value in given):
+        raise UsageError(f"scale= and zero_point= of {operator} are not supported", fix="Compute in float32")
+
+
 def pads(pad: Sequence[int] | None) -> tuple[int, int, int, int]:
     """[up, down, left, right] as npuc has it: up, left, down, right."""
     if pad is None:

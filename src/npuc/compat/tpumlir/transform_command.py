@@ -34,6 +34,8 @@ from npuc.words import counted
 
 _PIXEL_FORMATS = {"rgb": "rgb", "bgr": "bgr", "gray": "gray", "rgba": "rgba", "rgbd": "rgba"}
 """By TPU-MLIR's names; the fourth channel of an image file is the depth of `rgbd`."""
+_MOSAICS = ("gbrg", "grbg", "bggr", "rggb")
+"""Orders of the four colours of a sensor; no image file has them, so that inputs are arrays of four channels."""
 
 
 def parser() -> VendorParser:
@@ -55,7 +57,7 @@ def parser() -> VendorParser:
     own.add("--pad_type", type=keyword("center", "corner", "normal"), default="center")
     own.add("--mean", default="0.0,0.0,0.0")
     own.add("--scale", default="1.0,1.0,1.0")
-    own.add("--pixel_format", type=keyword(*_PIXEL_FORMATS), default="bgr")
+    own.add("--pixel_format", type=keyword(*_PIXEL_FORMATS, *_MOSAICS), default="bgr")
     own.add("--channel_format", type=keyword("nchw", "nhwc", "none"), default="nchw")
     own.add("--output_names", type=comma_list, default=[], help="tensors at which the network ends")
     own.add("--add_postprocess", default="", help="yolov3, yolov3_tiny, yolov5, ssd and others")
@@ -190,8 +192,14 @@ def _channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _preprocess(graph: Graph, layout: str, options: Namespace) -> dict[str, Preprocess]:
-    """The preprocessing of every input that an image fits; none if the channel format is none."""
+    """The preprocessing of every input that an image fits; none if the channel format is none, or the colours are a mosaic."""
     if options.channel_format == "none":
+        return {}
+    if options.pixel_format in _MOSAICS:
+        warn(
+            f"--pixel_format {options.pixel_format}: inputs are arrays (.npz, .npy) of four channels in this order, as they are; "
+            "--mean, --scale and --resize_dims are for images"
+        )
         return {}
     pixel_format = _PIXEL_FORMATS[options.pixel_format]
     order = layout if layout == "nhwc" else options.channel_format

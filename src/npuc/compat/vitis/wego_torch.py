@@ -51,6 +51,7 @@ class AccuracyMode(Enum):
 
     Default = 0
     ReserveRedundantFixNeurons = 1
+    ReserveReduantFixNeurons = 1  # the guide's other spelling
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,10 @@ def compile(module: Any, options: CompileOptions | None = None) -> NpuModule:
     options = options or CompileOptions()
     graph, metadata = _network_of(module)
     shapes = [tuple(shape_of(port.value)) for port in graph.inputs]
+    if options.inputs_meta and len(options.inputs_meta) != len(shapes):
+        raise UsageError(
+            f"inputs_meta describes {len(options.inputs_meta)} inputs, and the module has {len(shapes)}"
+        )
     for meta, shape in zip(options.inputs_meta, shapes, strict=False):
         if tuple(meta.input_shape)[1:] != shape[1:]:
             raise UsageError(
@@ -119,7 +124,14 @@ def compile(module: Any, options: CompileOptions | None = None) -> NpuModule:
             )
     if options.optimize_options is not None and options.optimize_options.zendnn_enable:
         note("zendnn_enable means nothing here: ONNX Runtime computes CPU parts")
-    least = (options.partition_options or PartitionOptions()).wego_subgraph_min_ops_number
+    if options.accuracy_mode is not AccuracyMode.Default:
+        note(
+            f"accuracy_mode {options.accuracy_mode.name} means nothing here: layers on the CPU are float in both modes"
+        )
+    partition = options.partition_options or PartitionOptions()
+    if partition.extra_accel_op_list:
+        note("extra_accel_op_list means nothing here: the DPU gets every operator that it computes")
+    least = partition.wego_subgraph_min_ops_number
     settings = ProgramOptions(least_ops=max(1, least + 1 if least else 1))
     done = compile_network(graph, load_target(B4096), settings, "wego")
     return NpuModule(replace(done.model, metadata={**done.model.metadata, **metadata}))
