@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from npuc.compat.install import install
 from npuc.compat.registry import vendor_named
 from npuc.errors import NpucError
 from npuc.tensors import TensorFile
+from support.judges.tf_models import PYTHON
 from support.paths import SHARED, TESTS
 
 EXAMPLES = sorted((TESTS / "compat").glob("examples*.yaml"))
@@ -76,14 +77,16 @@ def run_scenario(
     vendor: str, scenario: Mapping[str, Any], folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Run all items of a scenario in a folder that is the working directory."""
-    peers = [str(folder_of_keras())] if scenario.get("needs") == "keras" else []
+    peers = [str(folder_of(scenario["needs"]))] if "needs" in scenario else []
     installed = install(vendor_named(vendor), folder / ".compat")
     for name, source in scenario.get("files", {}).items():
         if not (SHARED / source).exists():
             pytest.skip(f"{source} is not here")
         (folder / name).symlink_to(SHARED / source)
-    paths = [*([str(installed.packages)] if installed.packages else []), *peers]
-    program: Callable[[str], subprocess.CompletedProcess[str]] = partial(run_program, paths=paths)
+    paths = [str(installed.packages)] if installed.packages else []
+    program: Callable[[str], subprocess.CompletedProcess[str]] = partial(
+        run_program, paths=paths, peers=peers
+    )
     if scenario.get("in_process"):
         program = partial(_run_here, space={}, paths=paths, names=tuple(vendor_named(vendor).modules))
     if "python" in scenario:
@@ -104,14 +107,18 @@ def run_scenario(
         _check(entry, status, captured.out + captured.err + said)
 
 
-def folder_of_keras() -> Path:
-    """Where Keras is, or a skip: it is no part of the test environment."""
-    spec = importlib.util.find_spec("keras")
-    place = os.environ.get("NPUC_KERAS", "")
-    if spec is None and not place:
-        pytest.skip("Keras is not here: NPUC_KERAS names a folder with it ('pip install --target DIR keras')")
+def folder_of(package: str) -> Path:
+    """Where Keras or TensorFlow is, or a skip: they are no part of the test environment."""
+    spec = importlib.util.find_spec(package)
+    places = [os.environ.get("NPUC_KERAS", ""), *sorted(PYTHON.parents[1].glob("lib/*/site-packages"))]
+    found = [Path(place) for place in places if place and (Path(place) / package).is_dir()]
+    if spec is None and not found:
+        pytest.skip(
+            f"{package} is not here: 'make peers-tensorflow' installs it, or NPUC_KERAS names a folder with it"
+        )
     os.environ.setdefault("KERAS_BACKEND", "torch")
-    return Path(place) if spec is None else Path(str(spec.origin)).parents[1]
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    return found[0] if spec is None else Path(str(spec.origin)).parents[1]
 
 
 def split_lines(text: str) -> list[str]:
@@ -128,15 +135,17 @@ def run_command_line(vendor: str, line: str) -> int:
     return run_command(["compat", "run", vendor, *words])
 
 
-def run_program(text: str, paths: list[str]) -> subprocess.CompletedProcess[str]:
-    """A program in a process of its own."""
-    head = f"import sys\nsys.path[:0] = {paths!r}\n"
+def run_program(text: str, paths: list[str], peers: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """A program in a process of its own; packages of peers are behind those of the environment."""
+    head = f"import sys\nsys.path[:0] = {paths!r}\nsys.path += {list(peers)!r}\n"
     return subprocess.run(
         [sys.executable, "-c", head + text],
         capture_output=True,
         text=True,
         timeout=300,
-        env=os.environ | {"NPUC_TESTS": str(TESTS)},
+        env=os.environ
+        | {"NPUC_TESTS": str(TESTS)}
+        | ({"OMP_NUM_THREADS": "1"} if peers else {}),  # threads of torch and TensorFlow wait for each other
     )
 
 

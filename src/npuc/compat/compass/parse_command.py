@@ -69,12 +69,12 @@ KEYS = (
     "preprocess_type",
     "preprocess_params",
     "output_dir",
+    "batch_size",
+    "input_data_format",
 )
 IGNORED = {
     "similarity_input_npy": "'npuc import --check-input' compares the network with its original",
     "similarity_output_npy": "'npuc import --check-input' compares the network with its original",
-    "batch_size": "input_shape states the batch",
-    "input_data_format": "the network keeps the order of axes of its framework",
 }
 REFUSED = {
     "gamut_preprocess": "'npuc import --source-format' converts YUV inside of a network",
@@ -126,6 +126,7 @@ def parse_model(section: CfgSection) -> Graph:
     graph = network_to_quantize(model, options, force_float=section.flag("force_float_ir"))
     graph.name = name
     _check_size(section, graph)
+    _check_batch(section, graph, foreign(model)[1].layout)
     say("I", f"{model}: inputs {', '.join(port.name for port in graph.inputs)}; "
         f"outputs {', '.join(port.name for port in graph.outputs)}", "Parser")  # fmt: skip
     return graph
@@ -266,6 +267,20 @@ def _resize(section: CfgSection, text: str, layout: str) -> dict[str, Any]:
         "source_size": size,
         "interpolation": "opencv-linear" if method == "bilinear" else "opencv-nearest",
     }
+
+
+def _check_batch(section: CfgSection, graph: Graph, layout: str) -> None:
+    """batch_size and input_data_format say again what the network is; another batch is stated by input_shape."""
+    shape = shape_of(graph.inputs[0].value)
+    if "batch_size" in section.values and section.integer("batch_size", 1, 1) != shape[0]:
+        raise section.wrong(
+            "batch_size", f"is not the batch of the input, which is {list(shape)}: input_shape changes it"
+        )
+    stated = section.choice("input_data_format", ("NCHW", "NHWC"))
+    if stated and len(shape) == 4 and stated.lower() != layout:
+        raise section.wrong(
+            "input_data_format", f"is not the order of axes of the model, {layout.upper()}, which stays"
+        )
 
 
 def _check_size(section: CfgSection, graph: Graph) -> None:

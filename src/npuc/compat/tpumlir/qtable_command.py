@@ -98,13 +98,13 @@ def main(arguments: list[str]) -> int:
             config = int8_config(target).with_layers(floats, "float")
             return quantize_network(graph, ranges, config, target).graph
 
-        found, cosine = float_layers_for(options.expected_cos, chosen, integers, graph, samples)
-        print(f"outputs at cosine {cosine:.6f} with {len(found)} ops in {_mode(options.fp_type)}")
+        floats_needed, cosine = float_layers_for(options.expected_cos, chosen, integers, graph, samples)
+        print(f"outputs at cosine {cosine:.6f} with {len(floats_needed)} ops in {_mode(options.fp_type)}")
         if cosine < options.expected_cos:
             warn(
                 f"--expected_cos {options.expected_cos} is not reached with --num_layers {options.num_layers}"
             )
-        chosen = list(found)
+        chosen = list(floats_needed)
     modes |= {names.vendor_name(name): _mode(options.fp_type) for name in chosen}
     noise = decibels(analysis.measurements.output_noise)
     text = format_quantization(

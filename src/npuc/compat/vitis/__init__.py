@@ -50,7 +50,10 @@ VENDOR = Vendor(
         "vitis_ai_library-runner-helper",
         "npuc",
     ),
-    extensions={"onnxruntime": f"{_HERE}.onnxruntime_build"},
+    extensions={
+        "onnxruntime": f"{_HERE}.onnxruntime_build",
+        "tensorflow": f"{_HERE}.wego_tensorflow",
+    },
     error_identifiers={
         "E101": "XIR_FILE_NOT_EXIST",
         "E702": "XCOM_USER_INVALID_TARGET",

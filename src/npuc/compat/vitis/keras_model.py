@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,9 +12,10 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.engine import IntegerEngine
-from npuc.errors import InputDataError
+from npuc.errors import InputDataError, UsageError
 from npuc.integrations.keras import keras_package
 from npuc.ir import Graph, save_graph, shape_of
+from npuc.runtime.engine import CompiledEngine
 from npuc.runtime.inputs import chunks_of, rows_for
 
 
@@ -23,7 +25,12 @@ class Integers:
 
     graph: Graph
     inputs: tuple[str, ...]
-    engine: IntegerEngine
+    engine: IntegerEngine | CompiledEngine
+
+    @classmethod
+    def of(cls, graph: Graph, inputs: Sequence[str]) -> Integers:
+        """A network computed in graph mode."""
+        return cls(graph, tuple(inputs), IntegerEngine(graph))
 
     def run(self, arrays: list[Array]) -> list[Array]:
         """The outputs for a batch of any number of rows."""
@@ -41,7 +48,22 @@ class Integers:
 
 def quantized_model(graph: Graph, inputs: list[str], name: str) -> Any:
     """The Keras model of an integer network."""
-    return _model_class()(Integers(graph, tuple(inputs), IntegerEngine(graph)), name)
+    return model_of(Integers.of(graph, inputs), name)
+
+
+def model_of(integers: Integers, name: str) -> Any:
+    """The Keras model that computes a network with an engine."""
+    return _model_class()(integers, name)
+
+
+def integers_of(model: Any) -> Integers:
+    """The network of a quantized model."""
+    integers: Integers | None = getattr(model, "integers", None)
+    if integers is None:
+        raise UsageError(
+            f"a {type(model).__name__} is no quantized model", fix="Give what quantize_model returned"
+        )
+    return integers
 
 
 @cache
@@ -55,6 +77,7 @@ def _model_class() -> Any:
         def __init__(self, integers: Integers, name: str) -> None:
             super().__init__(name=name, trainable=False)
             object.__setattr__(self, "integers", integers)
+            self.run_eagerly = True  # integers are computed outside of Keras
 
         def build(self, *_: Any) -> None:
             """There is nothing to build."""
@@ -64,7 +87,7 @@ def _model_class() -> Any:
             """The outputs, dequantized."""
             tensors = list(inputs.values()) if isinstance(inputs, dict) else inputs
             tensors = tensors if isinstance(tensors, list | tuple) else [tensors]
-            if any(_is_symbolic(tensor) for tensor in tensors):
+            if any(is_symbolic(tensor) for tensor in tensors):
                 rows = tensors[0].shape[0]
                 results = [
                     keras.ops.zeros((rows or 1, *shape_of(port.value)[1:]))
@@ -86,7 +109,7 @@ def _model_class() -> Any:
     return QuantizedModel
 
 
-def _is_symbolic(tensor: Any) -> bool:
+def is_symbolic(tensor: Any) -> bool:
     """Whether a tensor has a shape and no values."""
     if isinstance(tensor, np.ndarray):
         return False

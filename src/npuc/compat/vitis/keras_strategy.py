@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 from npuc.compat.vitis.notices import near_names, unknown_option, warn
 from npuc.compat.vitis.quantization import dpu_scheme, layers_outside
 from npuc.compat.vitis.targets import B4096
-from npuc.errors import UnknownTensorError, UsageError
+from npuc.errors import FileFormatError, UnknownTensorError, UsageError
+from npuc.files import existing_file, read_short
 from npuc.ir import Graph, result_names, top
 from npuc.ir.definition import TopOp
 from npuc.quant.config import QuantizationConfig
@@ -20,6 +22,9 @@ from npuc.target import Target, load_target
 _DPU = ("pof2s", "pow2s", "pof2s_tqt", "pow2s_tqt", "8bit_tqt", "8bit")
 FLOAT_SCALES = ("fs", "fsx")
 """Strategies whose models no DPU takes."""
+NAMES = (*_DPU, *FLOAT_SCALES)
+"""All strategies."""
+_LARGEST = 1 << 20
 _OLD_NAMES = {
     "fold_bn": "convert_bn_to_dwconv",
     "replace_sigmoid": "convert_sigmoid_to_hard_sigmoid",
@@ -110,7 +115,7 @@ class Strategy:
 
 def strategy_of(name: str, arguments: Mapping[str, Any]) -> Strategy:
     """The settings of a strategy's name and of the arguments of `quantize_model`."""
-    if name not in (*_DPU, *FLOAT_SCALES):
+    if name not in NAMES:
         raise UsageError(
             f"there is no quantize_strategy {name!r}",
             fix=f"There are {', '.join((*_DPU[:4], *FLOAT_SCALES))}",
@@ -139,6 +144,38 @@ def strategy_of(name: str, arguments: Mapping[str, Any]) -> Strategy:
     if changes == {"weight": "i8", "activation": "i8"}:
         return Strategy(None, load_target(B4096), method, stated)
     return Strategy(dpu_scheme(**changes), None, method, stated)
+
+
+def defaults() -> dict[str, Any]:
+    """The settings that nobody stated; those that npuc chooses are left out."""
+    return {key: value for key, value in _DEFAULTS.items() if value is not None}
+
+
+def read_strategy(source: Any, name: str) -> tuple[str, dict[str, Any]]:
+    """The strategy and the settings of a file that `dump_quantize_strategy` wrote, or of its content."""
+    content = source
+    where = "the quantize strategy"
+    if not isinstance(source, Mapping):
+        where = str(source)
+        path = existing_file(source)
+        try:
+            content = json.loads(read_short(path, _LARGEST, "a quantize strategy", FileFormatError))
+        except (ValueError, RecursionError) as error:
+            raise FileFormatError(f"is not JSON: {error}", where=where) from error
+    if not isinstance(content, Mapping):
+        raise FileFormatError(
+            "is no object of settings", where=where, fix="dump_quantize_strategy shows the form"
+        )
+    classes = [key for key in content if key.endswith(("_config", "_configs", "_registry"))]
+    if classes:
+        raise FileFormatError(
+            f"has '{classes[0]}': the classes of the vendor's quantizers do not exist here",
+            where=where,
+            fix="State arguments of quantize_model, as dump_quantize_strategy does: weight_bit, ignore_layers, ...",
+        )
+    known = defaults()
+    settings = {key: value for key, value in content.items() if key not in known or value != known[key]}
+    return str(settings.pop("quantize_strategy", name)), settings
 
 
 def _known(arguments: Mapping[str, Any]) -> dict[str, Any]:

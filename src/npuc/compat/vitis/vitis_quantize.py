@@ -14,7 +14,7 @@ given.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice, pairwise
 from pathlib import Path
@@ -25,8 +25,15 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.calib.sources import open_data
 from npuc.compat.vitis.dumps import DumpFolder
-from npuc.compat.vitis.keras_model import quantized_model
-from npuc.compat.vitis.keras_strategy import FLOAT_SCALES, Strategy, strategy_of
+from npuc.compat.vitis.keras_model import integers_of, quantized_model
+from npuc.compat.vitis.keras_strategy import (
+    FLOAT_SCALES,
+    NAMES,
+    Strategy,
+    defaults,
+    read_strategy,
+    strategy_of,
+)
 from npuc.compat.vitis.notices import note
 from npuc.compat.vitis.quantization import single_rows
 from npuc.compat.vitis.vai_q_onnx import write_weights
@@ -61,18 +68,16 @@ class VitisQuantizer:
         require_model(
             float_model, "VitisQuantizer takes a Keras model", "Load the file first: keras.models.load_model"
         )
-        if custom_quantize_strategy is not None:
-            raise UsageError(
-                "custom_quantize_strategy is not supported: strategies name the classes of the vendor's quantizers",
-                fix="Give the arguments of quantize_model, such as weight_bit=8 and ignore_layers=[...]",
-            )
         if custom_objects:
             note("custom_objects: layers of a user's own stay float, and run on the CPU")
         if quantize_strategy in FLOAT_SCALES:
             note(f"{quantize_strategy} has float scales: the model runs on the CPU, and no DPU takes it")
         self._model = float_model
         self._name = quantize_strategy
-        self._strategy: Strategy = strategy_of(quantize_strategy, {})
+        self._settings: dict[str, Any] = {}
+        if custom_quantize_strategy is not None:
+            self._name, self._settings = read_strategy(custom_quantize_strategy, quantize_strategy)
+        self._strategy: Strategy = strategy_of(self._name, self._settings)
 
     def quantize_model(
         self,
@@ -85,7 +90,7 @@ class VitisQuantizer:
     ) -> Any:
         """The quantized model; `kwargs` are the vendor's."""
         calib_steps = kwargs.pop("calib_step", calib_steps)
-        strategy = self._strategy = strategy_of(self._name, kwargs)
+        strategy = self._strategy = strategy_of(self._name, self._settings | kwargs)
         if strategy.needs_data and calib_dataset is None:
             raise UsageError(
                 "calib_dataset is None",
@@ -131,7 +136,7 @@ class VitisQuantizer:
         weights_only: bool = False,
     ) -> None:
         """Write the weights and, of the first sample, every tensor as `.bin` and `.txt`."""
-        integers = _integers(model)
+        integers = integers_of(model)
         if dataset is None and not weights_only:
             raise UsageError("dump_model needs a dataset", fix="Give one, or weights_only=True")
         folder = DumpFolder(output_dir)
@@ -150,30 +155,68 @@ class VitisQuantizer:
                 folder.write(f"quant_{tensor.name}_float", tensor.values)
 
     def dump_quantize_strategy(self, dump_file: str = "quantize_strategy.json", verbose: int = 0) -> None:
-        """Write the settings as JSON."""
+        """Write the settings as JSON; with `verbose` of 2 and more, those that have their defaults, too."""
+        shown = {**(defaults() if verbose >= 2 else {}), **self._strategy.stated}
         with write_atomically(dump_file) as out:
-            out.write(
-                (
-                    json.dumps({"quantize_strategy": self._name, **self._strategy.stated}, indent=1) + "\n"
-                ).encode()
-            )
+            out.write((json.dumps({"quantize_strategy": self._name, **shown}, indent=1) + "\n").encode())
 
     def set_quantize_strategy(self, new_quantize_strategy: Any) -> None:
-        """Take other settings: the name of a strategy."""
-        self._name = str(new_quantize_strategy)
-        self._strategy = strategy_of(self._name, {})
+        """Take other settings: the name of a strategy, the file that `dump_quantize_strategy` wrote, or its content."""
+        if new_quantize_strategy in NAMES:
+            self._name, self._settings = str(new_quantize_strategy), {}
+        else:
+            self._name, self._settings = read_strategy(new_quantize_strategy, self._name)
+        self._strategy = strategy_of(self._name, self._settings)
 
-    def get_qat_model(self, *_: Any, **__: Any) -> Any:
-        """Refused: Keras models are trained by npuc.keras."""
-        raise UsageError(
-            "get_qat_model is not supported: the layers that it puts around those of Keras are the vendor's",
-            fix="qat = npuc.keras.prepare_qat(model, data) trains the same network, and qat.compile() deploys it",
+    def get_qat_model(
+        self,
+        init_quant: bool = False,
+        calib_dataset: Any = None,
+        calib_batch_size: int | None = None,
+        calib_steps: int | None = None,
+        train_with_bn: bool = False,
+        freeze_bn_delay: int = -1,
+        **kwargs: Any,
+    ) -> Any:
+        """A model to train with `fit`: ranges come from the data set with `init_quant`, else from the first batch."""
+        if train_with_bn or freeze_bn_delay >= 0:
+            raise UsageError(
+                "train_with_bn and freeze_bn_delay are not supported: batch norms are folded before training",
+                fix="Leave them out",
+            )
+        calib_steps = kwargs.pop("calib_step", calib_steps)
+        strategy = self._strategy = strategy_of(self._name, self._settings | kwargs)
+        if not strategy.needs_data:
+            raise UsageError("convert_datatype is for quantize_model")
+        samples = None
+        if init_quant:
+            if calib_dataset is None:
+                raise UsageError("calib_dataset is None", fix="init_quant=True needs typical inputs")
+            batches = list(islice(_batches(calib_dataset, calib_batch_size or _ROWS), calib_steps))
+            if not batches:
+                raise CalibrationDataError("calib_dataset is empty")
+            columns = zip(*(_arrays(batch) for batch in batches), strict=True)
+            samples = tuple(np.concatenate(column).astype(np.float32) for column in columns)
+        elif calib_dataset is not None:
+            note("calib_dataset means nothing without init_quant=True: ranges come from the first batch")
+        example = (
+            np.zeros([1, *self._model.input_shape[1:]], np.float32) if samples is None else list(samples)
         )
+        example = example[0] if isinstance(example, list) and len(example) == 1 else example
+        graph = expanded(imported(self._model, example)[0])
+        names = _input_names(graph, self._model, example)
+        config = strategy.config(graph, _after(self._model))
+        from npuc.compat.vitis.keras_qat import qat_model
+
+        return qat_model(graph, names, samples, config, strategy.target, strategy.method, self._model)
 
     @staticmethod
     def get_deploy_model(model: Any) -> Any:
-        """A quantized model is deployed as it is."""
-        return model if _integers(model) else None
+        """The integers of a trained model; a quantized model is deployed as it is."""
+        from npuc.compat.vitis.keras_qat import deployed
+
+        own = deployed(model)
+        return own if own is not None else model if integers_of(model) else None
 
 
 @contextmanager
@@ -195,15 +238,6 @@ def quantize_scope(*_: Any) -> Iterator[None]:
         yield
     finally:
         keras.models.load_model = keras.saving.load_model = plain
-
-
-def _integers(model: Any) -> Any:
-    integers = getattr(model, "integers", None)
-    if integers is None:
-        raise UsageError(
-            f"a {type(model).__name__} is no quantized model", fix="Give what quantize_model returned"
-        )
-    return integers
 
 
 def _save(model: Any, form: str, folder: Path) -> None:
@@ -247,7 +281,7 @@ def _arrays(inputs: Any) -> list[Array]:
     return [np.asarray(part if isinstance(part, np.ndarray) else to_numpy(part)) for part in parts]
 
 
-def _named(names: list[str], inputs: Any) -> dict[str, Array]:
+def _named(names: Sequence[str], inputs: Any) -> dict[str, Array]:
     arrays = _arrays(inputs)
     if len(arrays) != len(names):
         raise CalibrationDataError(f"a sample has {len(arrays)} inputs, and the model {len(names)}")

@@ -57,7 +57,8 @@ class Blob:
     @property
     def shape(self) -> tuple[int, ...]:
         """All sides."""
-        return self.data.shape
+        shape: tuple[int, ...] = self.data.shape
+        return shape
 
     @property
     def count(self) -> int:
@@ -139,13 +140,13 @@ def _prepared(kind: str, text: str, bottoms: Sequence[Array], tops: int) -> tupl
     """A layer after `setup` and `reshape`, and its tops."""
     layer = LAYERS[kind]()
     layer.param_str = text
-    given, made = [Blob(array) for array in bottoms], [Blob() for _ in range(tops)]
-    layer.setup(given, made)
-    layer.reshape(given, made)
-    unshaped = [index for index, top in enumerate(made) if not top.shape]
+    given, tops_of_layer = [Blob(array) for array in bottoms], [Blob() for _ in range(tops)]
+    layer.setup(given, tops_of_layer)
+    layer.reshape(given, tops_of_layer)
+    unshaped = [index for index, top in enumerate(tops_of_layer) if not top.shape]
     if unshaped:
         raise PluginError(f"the Python layer {kind} gives top {unshaped[0]} no shape in reshape()")
-    return layer, made
+    return layer, tops_of_layer
 
 
 def _kernel(kind: str) -> Kernel | None:
