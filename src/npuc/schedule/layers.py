@@ -252,6 +252,8 @@ class Layer:
     """What it computes."""
     granule: int = 1
     """Tiles have multiples of so many rows."""
+    matrix_rows: int = 1
+    """Of products: rows of a matrix. A layer that runs whole is cut between matrices, not through them."""
     channels: int = 0
     """Output channels, if a tile may be some of them; 0 otherwise."""
     sums: bool = False

@@ -84,6 +84,6 @@ def needed_memory(work: Work, issues: list[int]) -> int:
     for buffer in work.buffers:
         if buffer.last >= 0:
             size = work.room_for(buffer)
-            change[starts.get(buffer, buffer.first)] += size
+            change[min(starts.get(buffer, buffer.first), buffer.first)] += size
             change[buffer.last + 1] -= size
     return int(np.cumsum(change).max(initial=0))

@@ -35,6 +35,7 @@ from npuc.schedule.grouping import DoesNotFit, Grouping
 from npuc.schedule.layers import BLOCK, NotCut, Tensor, Tile, aligned
 from npuc.schedule.memory import Buffer, plan
 from npuc.schedule.regions import region_memory_of, region_tile
+from npuc.schedule.spread import own_rows
 
 _LONGEST = 16
 _ROUNDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -71,34 +72,43 @@ class CoreGrouping:
     def search(self) -> Decisions:
         """The cheapest way through all layers."""
         count = len(self.grouping.network.layers)
-        best, back = [0.0] + [inf] * count, [(0, Group(0, 0))] * (count + 1)
+        pins = self.grouping.pins
+        best: dict[tuple[int, bool], float] = {(0, False): 0.0}
+        back: dict[tuple[int, bool], tuple[int, bool, Group]] = {}
         least = self._least()
         for end in range(1, count + 1):
-            for start in range(end - 1, max(-1, end - 1 - max(_LONGEST, self.grouping.pins.longest)), -1):
-                if not self.grouping.pins.allow(start, end):
-                    continue
-                if best[start] + least[end] - least[start] >= best[end]:
-                    continue
-                cost, group = self._best(start, end)
-                if group is None:
-                    if end - start > 2:
+            for out in (False, True) if self.runs_ahead and end < count else (False,):
+                for start in range(end - 1, max(-1, end - 1 - max(_LONGEST, pins.longest)), -1):
+                    if not pins.allow(start, end):
+                        continue
+                    possible = False
+                    for into in (False, True):
+                        before = best.get((start, into), inf)
+                        if before + least[end] - least[start] >= best.get((end, out), inf):
+                            possible = possible or before < inf
+                            continue
+                        cost, group = self._best(start, end, into, out)
+                        possible = possible or group is not None
+                        if group is not None and before + cost < best.get((end, out), inf):
+                            best[end, out], back[end, out] = before + cost, (start, into, group)
+                    if not possible and end - start > 2:
                         break
-                    continue
-                if best[start] + cost < best[end]:
-                    best[end], back[end] = best[start] + cost, (start, group)
-        if best[count] == inf:
+        if (count, False) not in best:
             raise self.blame(best)
-        groups = []
-        end = count
-        while end > 0:
-            end, group = back[end]
+        groups: list[Group] = []
+        resident: list[bool] = []
+        state = count, False
+        while state[0] > 0:
+            start, into, group = back[state]
             groups.append(group)
-        groups.reverse()
-        return Decisions(tuple(groups), (False,) * (len(groups) - 1))
+            resident.append(into)
+            state = start, into
+        return Decisions(tuple(groups[::-1]), tuple(resident[-2::-1]))
 
-    def blame(self, best: list[float]) -> DoesNotFit:
+    def blame(self, best: Mapping[tuple[int, bool], float]) -> DoesNotFit:
         """The first layer that there is no way past."""
-        index = next(i for i, cost in enumerate(best) if cost == inf) - 1
+        count = len(self.grouping.network.layers)
+        index = next(i for i in range(1, count + 1) if (i, False) not in best) - 1
         layer = self.grouping.network.layers[index]
         return DoesNotFit(layer, self.grouping.whole_memory(index, False, False))
 
@@ -109,14 +119,14 @@ class CoreGrouping:
             sums.append(sums[-1] + cycles / self.cores)
         return sums
 
-    def _best(self, start: int, end: int) -> tuple[float, Group | None]:
+    def _best(self, start: int, end: int, into: bool, out: bool) -> tuple[float, Group | None]:
         pinned = self.grouping.pins.starts.get(start)
         if pinned is not None:
-            return 0.0, pinned  # the same for every way through the layers
-        options = [self._by_rows(start, end)]
-        if end - start == 1:
+            return (inf, None) if into or out else (0.0, pinned)  # the same for every way through the layers
+        options = [self._by_rows(start, end, into, out)]
+        if end - start == 1 and not into and not out:
             options += [self._by_channels(start), self._alone(start)]
-        if self.runs_ahead and end - start <= _MOST_PARTS:
+        if self.runs_ahead and end - start <= _MOST_PARTS and not into and not out:
             options.append(self._channel_tiles(start, end))
         return min(options, key=lambda option: option[0])
 
@@ -129,7 +139,7 @@ class CoreGrouping:
         layers = self.grouping.network.layers[start:end]
         return self.grouping.transfer(sum(map(self.grouping.loaded_constants, layers)))
 
-    def _by_rows(self, start: int, end: int) -> tuple[float, Group | None]:
+    def _by_rows(self, start: int, end: int, into: bool, out: bool) -> tuple[float, Group | None]:
         best: tuple[float, Group | None] = (inf, None)
         layers = self.grouping.network.layers[start:end]
         if any(not layer.by_rows for layer in layers):
@@ -138,29 +148,69 @@ class CoreGrouping:
         counts = [self.cores * n for n in _ROUNDS if self.cores * n <= limit]
         while counts and not self.grouping.can_cut(start, end, counts[-1]):
             counts.pop()
+        held = self._held(start, end, into, out)
 
         def fits(count: int) -> bool:
-            return self.grouping.tiled_memory(start, end, count, False, False, True) <= self.grouping.capacity
+            return self._memory(start, end, count, held) <= self.grouping.capacity
 
         if not counts or not fits(counts[-1]):
             return best
         first = bisect_left(counts, True, key=fits)
-        loads, stores = self._around(start, end)
+        whole, _ = self._around(start, end)
+        loads, stores = (size / self.rate for size in self.grouping.moved_bytes(start, end, into, out))
         constants = self._constants(start, end)
         for count in counts[first : first + 3]:
             if self.grouping.overlap(start, end, count) > self.grouping.pins.max_halo:
                 continue
             cycles, loaded = self.grouping.tile_sums(start, end, count)
             rounds = count // self.cores
-            moved = (loaded / self.rate if loads else 0.0) + stores
+            moved = (loaded / self.rate * (loads / whole) if loads else 0.0) + stores
             work = max(cycles / self.cores, moved + constants)
             if self.runs_ahead:
                 work = max(cycles * self._largest_share(layers[-1].outputs[0].rows, count), moved)
                 work += self.grouping.transfer_weight * constants  # all cores hold them: fewer can come ahead
             cost = work + self.barrier + (loads + stores) / rounds
+            if into:
+                cost += 2 * self._seams(start, end, count) / self.rate
             if cost < best[0]:
                 best = cost, Group(start, end, count)
         return best
+
+    def _held(self, start: int, end: int, into: bool, out: bool) -> set[Tensor]:
+        """The tensors that are spread over cores while a group runs."""
+        held = {*(self.grouping.on_chip(start) if into else ()), *(self.grouping.on_chip(end) if out else ())}
+        return {tensor for tensor in held if self.grouping.producers[tensor] >= 0}
+
+    def _memory(self, start: int, end: int, count: int, held: set[Tensor]) -> float:
+        """Bytes that a core needs for a group, with its part of the tensors that stay and what it has of other cores' rows."""
+        tiled = self.grouping.tiled_memory(start, end, count, False, False, True)
+        if not held or tiled == inf:
+            return tiled
+        rows = self.grouping.tile_rows(start, end, count, count // 2)
+        assert rows is not None
+        for tensor in held:
+            own, here = ceil_div(tensor.rows, self.cores), 0
+            if tensor in rows:  # it is in one object, and not in one a tile
+                here = rows[tensor][1] - rows[tensor][0]
+                copies = 2 if self.grouping.producers[tensor] < start else 1
+                tiled -= copies * aligned(here * tensor.row_size)
+            tiled += aligned(min(own + here, tensor.rows) * tensor.row_size)
+        return tiled
+
+    def _seams(self, start: int, end: int, count: int) -> float:
+        """Bytes of rows that cores have from each other."""
+        core = self.cores // 2
+        size = 0
+        low, high = (self.grouping.tile_rows(start, end, count, tile) for tile in (
+            count * core // self.cores, count * (core + 1) // self.cores - 1
+        ))  # fmt: skip
+        assert low is not None and high is not None
+        for tensor in self.grouping.on_chip(start):
+            if tensor in low and self.grouping.producers[tensor] >= 0:
+                own = own_rows(tensor, core, self.cores)
+                rows = max(own[0] - low[tensor][0], 0) + max(high[tensor][1] - own[1], 0)
+                size += rows * tensor.row_size
+        return float(size * self.cores)
 
     def _largest_share(self, rows: int, tiles: int) -> float:
         """The part of some rows that the busiest core has."""

@@ -74,7 +74,7 @@ def _packed(
         Rectangle(
             str(number),
             work.room_for(buffer),
-            starts.get(buffer, buffer.first),
+            min(starts.get(buffer, buffer.first), buffer.first),
             buffer.last + 1,
             work.alignment,
         )
@@ -92,7 +92,7 @@ def place(work: Work, capacity: int, issues: Sequence[int] | None = None, bank: 
 
     With `bank`, the bytes of a bank, loads keep out of the banks that are at work when they come, where they can.
     """
-    loaded = {load.buffer for load in work.loads if isinstance(load, Load)}
+    loaded = {load.buffer for load in work.loads if isinstance(load, Load) and not load.buffer.is_made}
     computed = [buffer for buffer in work.buffers if buffer.last >= 0 and buffer not in loaded]
     if capacity not in work.made_at:
         work.made_at[capacity] = _packed(work, computed, {}, capacity)
@@ -111,7 +111,9 @@ def place(work: Work, capacity: int, issues: Sequence[int] | None = None, bank: 
         if buffer.last < 0:
             load.issue = previous[kind]
             continue
-        if buffer not in starts:
+        if buffer.is_made:  # there is room for it from the step on that writes to it first
+            starts[buffer] = max(buffer.first, issues[number] if issues is not None else 0)
+        elif buffer not in starts:
             low = max(previous[kind], load.ready, issues[number] if issues is not None else 0)
             end, size = buffer.last + 1, work.room_for(buffer)
             start, address = room.earliest(low, max(load.need, low), end, size)

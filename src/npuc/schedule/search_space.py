@@ -63,10 +63,18 @@ def search_space(
 
 
 def _on_cores(cores: int, usual: Choices) -> list[tuple[int, SearchPoint]]:
-    """Points with constants that run ahead of barriers: with care, or as early as there is room for them."""
+    """Points with constants that run ahead of barriers: with care, in blocks of the usual size or small ones, or as early as
+    there is room for them.
+
+    Tensors behind a block of constants in the queue wait for it, and all cores share the channel: small blocks hold them up less.
+    """
     points: list[tuple[int, SearchPoint]] = []
-    for weight, patience in ((0.5, usual.patience), (0.0, 1 << 20)):
-        choices = replace(usual, ahead=_AHEAD, patience=patience)
+    for weight, patience, chunk in (
+        (0.5, usual.patience, usual.chunk),
+        (0.5, usual.patience, usual.chunk // 3),
+        (0.0, 1 << 20, usual.chunk),
+    ):
+        choices = replace(usual, ahead=_AHEAD, patience=patience, chunk=chunk)
         points.append((1, {"level": 1, "cores": cores, "transfer_weight": weight, "choices": choices}))
     return points
 

@@ -17,6 +17,7 @@ from npuc.schedule.grouping import Grouping
 from npuc.schedule.layers import BLOCK, InstructionTemplate, Layer, Rows, Tensor, Tile
 from npuc.schedule.moves import Block, copies_of, moves
 from npuc.schedule.regions import Operand, TileLayer, region_tile, span_of
+from npuc.schedule.spread import Spread, tiles_of
 from npuc.schedule.tiler import Tiler
 
 _LOAD_PARTS = 8
@@ -34,6 +35,8 @@ class Buffer:
     first: int = -1
     """The first step that touches it, and the last."""
     last: int = -1
+    is_made: bool = False
+    """Steps write to it before any load does."""
 
     def touch(self, step: int) -> None:
         """A step uses it."""
@@ -177,14 +180,18 @@ class Work:
         return ceil_div(buffer.size, self.alignment) * self.alignment
 
 
-def build(grouping: Grouping, decisions: Decisions, core: int = 0, cores: int = 1) -> Work:
-    """The work of a network on one of several cores."""
-    return _Builder(grouping, decisions, core, cores).run()
+def build(
+    grouping: Grouping, decisions: Decisions, core: int = 0, cores: int = 1, spread: Spread | None = None
+) -> Work:
+    """The work of a network on one of several cores; `spread` is the same for all of them."""
+    return _Builder(grouping, decisions, core, cores, spread or Spread(grouping, decisions, cores)).run()
 
 
 class _Builder:
-    def __init__(self, grouping: Grouping, decisions: Decisions, core: int, cores: int) -> None:
-        self.grouping, self.decisions = grouping, decisions
+    def __init__(
+        self, grouping: Grouping, decisions: Decisions, core: int, cores: int, spread: Spread
+    ) -> None:
+        self.grouping, self.decisions, self.spread = grouping, decisions, spread
         self.core, self.cores = core, cores
         self.network = grouping.network
         self.tiler: Tiler = grouping.tiler
@@ -194,6 +201,10 @@ class _Builder:
         self.inputs = {tensor.storage for tensor in self.network.inputs}
         self.whole: dict[Tensor, Buffer] = {}
         """Tensors that are whole in local memory now."""
+        self.part: dict[Tensor, Buffer] = {}
+        """Tensors that are spread over cores: the rows of this one."""
+        self.complete: set[Tensor] = set()
+        """Those of them whose other rows have been loaded."""
         self.group_of = decisions.group_of
         self.tile_number = 0
         """The tile of the group that is at work."""
@@ -291,6 +302,8 @@ class _Builder:
             return False
         if first == last:
             return True
+        if self.cores > 1:
+            return self.spread.finds(tensor, use)
         for number in range(first, last):
             cut = self.decisions.groups[number].last
             if not self.decisions.resident[number] or self.grouping.is_spilled(tensor, cut):
@@ -437,8 +450,10 @@ class _Builder:
             buffer.touch(step)
 
     def _store(self, index: int, tensor: Tensor, buffer: Buffer, rows: Rows) -> None:
-        if not self._needed_in_dram(tensor):
-            return
+        if self._needed_in_dram(tensor):
+            self._store_rows(index, tensor, buffer, rows)
+
+    def _store_rows(self, index: int, tensor: Tensor, buffer: Buffer, rows: Rows) -> None:
         step = len(self.work.steps)
         offset = (rows[0] - buffer.rows[0]) * tensor.row_size
         size = (rows[1] - rows[0]) * tensor.row_size
@@ -511,12 +526,10 @@ class _Builder:
         constants: dict[tuple[int, Rows], Buffer | None] = dict(ahead)
         kept: dict[Tensor, Buffer] = {}
         done: dict[Tensor, int] = {}
-        for index in range(group.first, group.last):
-            for tensor in layers[index].outputs:
-                crosses = any(use >= group.last for use in self.grouping.uses.get(tensor, ()))
-                if crosses and resident_out and not self.grouping.is_spilled(tensor, group.last):
-                    kept[tensor] = self.work.buffer(tensor.name, tensor.size, (0, tensor.rows))
-                    done[tensor] = 0
+        for tensor in (tensor for layer in layers[group.first : group.last] for tensor in layer.outputs):
+            buffer = self._kept(tensor, group, resident_out)
+            if buffer is not None:
+                kept[tensor], done[tensor] = buffer, 0
         seams: dict[Tensor, Buffer] = {}
         leaving: list[Buffer] = []
         share = self._share_of(group)
@@ -570,11 +583,39 @@ class _Builder:
                 own = self._own_rows(y, group, tile)
                 if own is not None:
                     self._store(index, y, buffer, own)
+                    if y in self.part and not self._needed_in_dram(y):
+                        self._exchange(index, y, buffer, own)
                     away.append(buffer)
                 self._keep_seams(index, group, keep, here, seams)
             leaving = [buffer for buffer in away if buffer not in kept.values()]
         self.tile_number = 0
-        self.whole.update(kept)
+        if self.cores == 1:
+            self.whole.update(kept)
+
+    def _kept(self, tensor: Tensor, group: Group, resident_out: bool) -> Buffer | None:
+        """An object for a result of a group that stays for later ones: whole, or with this core's rows; None if it leaves."""
+        rows = 0, tensor.rows
+        if self.cores > 1:
+            if not self.spread.stays(tensor):
+                return None
+            rows = self.spread.tensor(tensor).held[self.core]
+        else:
+            crosses = any(use >= group.last for use in self.grouping.uses.get(tensor, ()))
+            if not (crosses and resident_out) or self.grouping.is_spilled(tensor, group.last):
+                return None
+        name = tensor.name if rows == (0, tensor.rows) else f"{tensor.name}[{rows[0]}:{rows[1]}]"
+        buffer = self.work.buffer(name, (rows[1] - rows[0]) * tensor.row_size, rows)
+        if self.cores > 1:
+            buffer.is_made = True
+            self.part[tensor] = buffer
+        return buffer
+
+    def _exchange(self, index: int, tensor: Tensor, buffer: Buffer, own: Rows) -> None:
+        """Store the rows of a tile that other cores lack."""
+        for low, high in self.spread.tensor(tensor).stores[self.core]:
+            rows = max(low, own[0]), min(high, own[1])
+            if rows[0] < rows[1]:
+                self._store_rows(index, tensor, buffer, rows)
 
     def _keep_seams(
         self,
@@ -614,10 +655,9 @@ class _Builder:
 
     def _share_of(self, group: Group) -> range:
         """The tiles of a group that this core computes."""
-        count = group.tile_count
-        if not self._is_shared_out(group):
-            return range(count)
-        return range(count * self.core // self.cores, count * (self.core + 1) // self.cores)
+        return (
+            tiles_of(group, self.core, self.cores) if self._is_shared_out(group) else range(group.tile_count)
+        )
 
     def _regions(self, group: Group) -> None:
         """Tiles of some columns and channels, from DRAM to DRAM (`regions.py`)."""
@@ -720,6 +760,12 @@ class _Builder:
         for place in (kept, here, self.whole):
             if tensor in place:
                 return place[tensor]
+        if tensor in self.part and self.spread.finds(tensor, index):
+            if tensor not in self.complete:
+                self.complete.add(tensor)
+                for lacking in self.spread.tensor(tensor).lacks[self.core]:
+                    self._load_rows(index, tensor, self.part[tensor], lacking)
+            return self.part[tensor]
         low, high = rows[tensor]
         if tensor in before and before[tensor].rows == (low, high):
             here[tensor] = before[tensor]

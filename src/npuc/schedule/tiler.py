@@ -60,12 +60,13 @@ class Tiler:
             return [rows]
         if parts is None:
             parts = min(self.choices.most, self.cycles(layer, rows) // self.choices.busy)
-        parts = max(1, min(parts, count // layer.granule))
+        unit = max(layer.granule, layer.matrix_rows)
+        parts = max(1, min(parts, count // unit))
         if parts == 1:
             return [rows]
         height = ceil_div(count, parts)
         height = self._fitting(layer, height, count)
-        height = ceil_div(height, layer.granule) * layer.granule
+        height = ceil_div(height, unit) * unit
         return [(r, min(r + height, rows[1])) for r in range(rows[0], rows[1], height)]
 
     def _fitting(self, layer: Layer, height: int, count: int) -> int:

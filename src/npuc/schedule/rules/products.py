@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import prod
 
 import numpy as np
 
-from npuc.arrays import Array
+from npuc.arrays import Array, ceil_div
 from npuc.ir import Graph, npu
 from npuc.program.instructions import Matmul
 from npuc.schedule.constants import Constants
@@ -171,11 +172,15 @@ class ProductOp(LayerOp):
 
 @dataclass(frozen=True)
 class BatchedProductOp(ProductOp):
-    """Products whose matrices lie one behind the other, all in natural order: some of them at a time."""
+    """Products whose matrices lie one behind the other, all in natural order: some rows at a time, of one or of several.
+
+    Six heads of 197 rows on four cores: the first core has the first matrix and 98 rows of the second, the next core the other
+    99 rows of that and the third matrix, and so on.
+    """
 
     @cached_property
     def by_rows(self) -> bool:
-        """Whole matrices."""
+        """Rows of all matrices, counted through."""
         return True
 
     @property
@@ -193,7 +198,7 @@ class BatchedProductOp(ProductOp):
         """The same rows of the first operand, and the matrices of the second that go with them."""
         b, height = self.b, self.height
         b_rows, rest = divmod(b.rows * height, self.y.rows)  # of a matrix of the second operand
-        first, last = rows[0] // height, rows[1] // height
+        first, last = rows[0] // height, ceil_div(rows[1], height)
         of_b = (first * b_rows, last * b_rows) if self.step > 0 and not rest else (0, b.rows)
         return (rows, of_b)[: len(self.inputs)]
 
@@ -202,22 +207,30 @@ class BatchedProductOp(ProductOp):
         return 0
 
     def templates(self, tile: Tile) -> list[InstructionTemplate]:
-        """One batch of products."""
+        """A product for the rest of one matrix, a batch for the whole ones behind it, and one for the beginning of the last."""
+        (low, high), height = tile.rows, self.height
+        first, last = ceil_div(low, height) * height, high // height * height
+        cuts = sorted({low, *(cut for cut in (first, last) if low < cut < high), high})
+        return [self._rows_of(tile, rows) for rows in pairwise(cuts)]
+
+    def _rows_of(self, tile: Tile, rows: Rows) -> InstructionTemplate:
+        """The products of some whole matrices, or of some rows of one."""
         x, b, y, height, step = self.x, self.b, self.y, self.height, self.step
         places = self.shared_constants.places
-        r0, r1 = tile.rows
+        r0, r1 = rows
         start, offset = (r0 - tile.inputs[0][0]) * x.row_size, (r0 - tile.output[0]) * y.row_size
-        count, at = (r1 - r0) // height, r0 // height * step * b.itemsize
+        count, at = max((r1 - r0) // height, 1), r0 // height * step * b.itemsize
+        m = (r1 - r0) // count
         slot = "in1" if len(self.inputs) > 1 else "const"
         at += -tile.inputs[1][0] * b.row_size if len(self.inputs) > 1 else places["b"]
         product = Matmul(
             source=source(x, "in0", start),
             second=second(b, Place(slot, at)),
             batch=count,
-            m=height,
+            m=m,
             k=x.shape[-1],
             cols=y.shape[-1],
-            a_step=height * x.shape[-1],
+            a_step=m * x.shape[-1],
             b_step=step,
             transposed_b=int(self.transpose_b),
             wide=int(self.wide),
@@ -229,7 +242,7 @@ class BatchedProductOp(ProductOp):
             matrices = count if step else 1
             reads.insert(1, (slot, at, at + matrices * b.shape[-1] * b.shape[-2] * b.itemsize))
         writes = ("out0", offset, offset + (r1 - r0) * y.row_size)
-        return [InstructionTemplate(product, tuple(reads), (writes,))]
+        return InstructionTemplate(product, tuple(reads), (writes,))
 
 
 def product_of_activations(op: npu.MatMul | npu.FloatMatMul, graph: Graph, tensor: Tensors) -> Layer:
@@ -248,15 +261,15 @@ def product_of_activations(op: npu.MatMul | npu.FloatMatMul, graph: Graph, tenso
     floats = isinstance(op, npu.FloatMatMul)
     requantization = float_output_of(op) if floats else requantization_of_operands(op, graph)
     computed = ProductOp(x, b, y, Constants(constants), requantization, bool(op.transpose_b))
-    granule = 1
+    matrix_rows = 1
     if (
         all(computed.natural)
         and left is None
         and x.rows == y.rows == computed.batch * y.shape[-2] > y.shape[-2]
     ):
         computed = BatchedProductOp(x, b, y, Constants(constants), requantization, bool(op.transpose_b))
-        granule = y.shape[-2]
-    return Layer(y.name, "product", computed.inputs, (y,), computed, granule=granule, source=op)
+        matrix_rows = y.shape[-2]
+    return Layer(y.name, "product", computed.inputs, (y,), computed, matrix_rows=matrix_rows, source=op)
 
 
 def _largest(tensor: Tensor) -> int:
