@@ -446,8 +446,82 @@ static void gemm_task(void *context, ptrdiff_t index, int worker)
     }
 }
 
+/*
+ * Whether windows can be read where they are, in a copy of the image with its border, which has each pixel once and not once
+ * for each tap: lines of a window that are whole groups of four bytes, and rows of a tile that are neighbours by fours.
+ */
+static int can_read_lines(const run *g)
+{
+    const npuc_conv *c = &g->h->conv;
+    const npuc_window *w = &g->window;
+    if (!g->ops->lines8 || g->h->layout != BYTES || c->transposed || !w->adjacent || !w->ny || w->ny * w->nx == 1) return 0;
+    if (w->nx * icg(c) % 4 || w->columns % 4 || g->stage.kind < 0 || npuc_element_size(c->y_dtype) != 1) return 0;
+    if (npuc_border_width(w) * w->pixel > A_BLOCK / 4) return 0;
+    for (ptrdiff_t p = 0; p < panels_of(c); p++)
+        if (g->stage.level[p] != NPUC_FAST) return 0;
+    return 1;
+}
+
+static void lines_task(void *context, ptrdiff_t index, int worker)
+{
+    const run *g = context;
+    const npuc_window *w = &g->window;
+    const npuc_gemm_ops *ops = g->ops;
+    const ptrdiff_t panels = panels_of(&g->h->conv), outputs = g->h->conv.out_channels;
+    const ptrdiff_t n = index / g->row_blocks, part = index % g->row_blocks;
+    const ptrdiff_t j0 = w->rows * part / g->row_blocks, j1 = w->rows * (part + 1) / g->row_blocks;
+    const ptrdiff_t seen = w->dy[w->ny - 1] - w->dy[0] + 1; /* lines that the windows of a line of outputs see */
+    uint8_t *image = g->scratch + worker * g->scratch_stride;
+    ops->border8(w, n, j0 * w->step_y + w->dy[0], (j1 - j0 - 1) * w->step_y + seen, image, g->a_stride, g->flip);
+    const ptrdiff_t count = (j1 - j0) * w->columns;
+    for (ptrdiff_t p = 0; p < panels; p += ops->panels) {
+        const int width = panels - p < ops->panels ? (int)(panels - p) : ops->panels;
+        const uint8_t *b = g->bytes + g->job->weight + p * g->panel_bytes;
+        const int32_t *bias = (const int32_t *)(const void *)(g->bytes + g->job->bias) + p * NPUC_PANEL;
+        npuc_lines l = {.a = {image, image, image}, .stride = w->step_x * w->pixel, .line = g->a_stride, .steps = w->nx * w->run / 4, .lines = w->ny};
+        if (w->ny > 1) l.line *= w->dy[1] - w->dy[0];
+        uint8_t *y = g->y + (n * w->rows + j0) * w->columns * outputs + p * NPUC_PANEL, *out[NPUC_MAX_ROWS];
+        const uint8_t *line = image;
+        for (ptrdiff_t row = 0, i = 0; row < count;) {
+            const int rows = count - row >= 12 ? 12 : 4;
+            for (int q = 0; q < rows / 4; q++) {
+                l.a[q] = line + i * l.stride;
+                i += 4;
+                if (i == w->columns) i = 0, line += w->step_y * g->a_stride;
+            }
+            for (int r = 0; r < rows; r++) out[r] = y + (row + r) * outputs;
+            ops->lines8(rows, width, &l, (const int8_t *)b, g->panel_bytes, bias, &g->stage, (int)p, outputs - p * NPUC_PANEL, out);
+            row += rows;
+        }
+    }
+}
+
+static npuc_status run_lines(run *g, int threads)
+{
+    const npuc_window *w = &g->window;
+    const ptrdiff_t images = g->rows / (w->rows * w->columns), seen = w->dy[w->ny - 1] - w->dy[0] + 1;
+    g->flip = g->h->conv.x_dtype == NPUC_I8;
+    g->panel_bytes = (ptrdiff_t)w->ny * w->nx * w->run / 4 * 4 * NPUC_PANEL;
+    g->a_stride = npuc_round_up(npuc_border_width(w) * w->pixel, 64);
+    if (g->a_stride % 1024 == 0) g->a_stride += 64; /* lines a power of two apart would share a few cache sets */
+    ptrdiff_t most = (A_BLOCK / g->a_stride - seen) / w->step_y + 1;
+    if (most < 1) most = 1;
+    g->row_blocks = (w->rows + most - 1) / most;
+    if (threads > 1 && g->row_blocks * images < 3 * threads) {
+        const ptrdiff_t wanted = (3 * threads + images - 1) / images;
+        g->row_blocks = wanted < w->rows ? wanted : w->rows;
+    }
+    const ptrdiff_t block = (w->rows + g->row_blocks - 1) / g->row_blocks;
+    g->scratch_stride = npuc_round_up(((block - 1) * w->step_y + seen) * g->a_stride + NPUC_SLACK, 64);
+    g->scratch = npuc_scratch((size_t)(g->scratch_stride * threads));
+    if (!g->scratch) return NPUC_NO_MEMORY;
+    npuc_parallel(g->row_blocks * images, threads, lines_task, g);
+    return NPUC_OK;
+}
+
 static npuc_status run_gemm(run *g, int threads)
 {
+    if (can_read_lines(g)) return run_lines(g, threads);
     const npuc_conv *c = &g->h->conv;
     const npuc_window *w = &g->window;
     const int bytes = g->h->layout == BYTES;

@@ -98,6 +98,17 @@ typedef struct npuc_depthwise8 {
     ptrdiff_t out_step;
 } npuc_depthwise8;
 
+/*
+ * Rows of activations of a tile that are not gathered: a window begins at each, in an image that has its border around it, so
+ * that the lines of a window are runs of memory `line` bytes apart.
+ */
+typedef struct npuc_lines {
+    const uint8_t *a[3]; /* where the windows of rows 0, 4 and 8 begin; those of the three rows after each, `stride` bytes on */
+    ptrdiff_t stride, line;
+    ptrdiff_t steps; /* groups of 4 bytes in a line of a window */
+    int32_t lines;
+} npuc_lines;
+
 /* Lanes of the block that starts at lane `at` of `lanes`. */
 static inline int npuc_block_lanes(ptrdiff_t at, ptrdiff_t lanes) { return lanes - at >= 4 ? 4 : lanes - at >= 2 ? 2 : 1; }
 
@@ -113,6 +124,11 @@ typedef struct npuc_gemm_ops {
     /* tile8 and finish in one, or 0 and nothing done where there is no such code. NULL: never. */
     int (*fused8)(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b, ptrdiff_t panel_bytes,
                   const int32_t *bias, const npuc_stage *stage, int first_panel, ptrdiff_t channels, uint8_t *const *out);
+    /* fused8 for 12 rows or 4 that are not gathered, for outputs of bytes whose panels are all NPUC_FAST. NULL: not there. */
+    void (*lines8)(int rows, int panels, const npuc_lines *l, const int8_t *b, ptrdiff_t panel_bytes, const int32_t *bias,
+                   const npuc_stage *stage, int first_panel, ptrdiff_t channels, uint8_t *const *out);
+    /* `count` lines of image n with its border, from line `first` (-1 is above the image), to `dst`, `line` bytes apart. */
+    void (*border8)(const npuc_window *w, ptrdiff_t n, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t line, int flip);
     /* The output stage over a tile; out[row] is the address of the tile's first channel. */
     void (*finish)(const npuc_stage *stage, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc,
                    uint8_t *const *out);
@@ -131,6 +147,9 @@ void npuc_depthwise8_portable(const npuc_depthwise8 *d);
 extern const npuc_gemm_ops npuc_gemm_avx2;
 extern const npuc_gemm_ops npuc_gemm_avx512;
 #endif
+
+/* Pixels of a line with its border: what the windows of a line of outputs see. */
+static inline ptrdiff_t npuc_border_width(const npuc_window *w) { return (w->columns - 1) * w->step_x + w->nx; }
 
 /* The kernels in use: the best of this CPU, or what NPUC_ISA or npuc_isa_select() says. */
 const npuc_gemm_ops *npuc_gemm(void);

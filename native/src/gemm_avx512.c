@@ -69,15 +69,19 @@ ALWAYS __m512i broadcast(const uint8_t *p)
 }
 
 /* rows, panels, flip and words are constants in every caller, so that the accumulators live in registers. */
-ALWAYS void accumulate(__m512i acc[ROWS][NPUC_MAX_PANELS], int rows, int panels, int flip, int words, ptrdiff_t k, const uint8_t *a,
-                       ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes, const int32_t *bias)
+ALWAYS void begin(__m512i acc[ROWS][NPUC_MAX_PANELS], int rows, int panels, const int32_t *bias)
 {
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
         for (int p = 0; p < panels; p++) acc[r][p] = _mm512_loadu_si512(bias + p * NPUC_PANEL);
+}
+
+/* Rows 0, 4 and 8 begin at a0, a1 and a2. */
+ALWAYS void add_products(__m512i acc[ROWS][NPUC_MAX_PANELS], int rows, int panels, int flip, int words, ptrdiff_t k, const uint8_t *a0,
+                         const uint8_t *a1, const uint8_t *a2, ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes)
+{
     const __m512i sign = _mm512_set1_epi8((char)0x80);
-    const uint8_t *a0 = a, *a1 = a + 4 * stride, *a2 = a + 8 * stride;
     const ptrdiff_t stride3 = 3 * stride;
     for (ptrdiff_t i = 0; i < k; i++) {
         __m512i w[NPUC_MAX_PANELS];
@@ -95,6 +99,13 @@ ALWAYS void accumulate(__m512i acc[ROWS][NPUC_MAX_PANELS], int rows, int panels,
         }
         a0 += 4, a1 += 4, a2 += 4;
     }
+}
+
+ALWAYS void accumulate(__m512i acc[ROWS][NPUC_MAX_PANELS], int rows, int panels, int flip, int words, ptrdiff_t k, const uint8_t *a,
+                       ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes, const int32_t *bias)
+{
+    begin(acc, rows, panels, bias);
+    add_products(acc, rows, panels, flip, words, k, a, a + 4 * stride, a + 8 * stride, stride, b, panel_bytes);
 }
 
 ALWAYS void tile(int rows, int panels, int flip, int words, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b,
@@ -340,15 +351,13 @@ ALWAYS void finish_bytes(const npuc_stage *s, int kind, int level, int rows, int
     }
 }
 
-/* A whole tile of bytes, from the products to the outputs, without a detour through memory. */
-ALWAYS void fused(int kind, int panels, int flip, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes,
-                  const int32_t *bias, const npuc_stage *s, ptrdiff_t first_panel, ptrdiff_t channels, uint8_t *const *out)
+/* From the sums of a tile to its outputs, without a detour through memory. */
+ALWAYS void finish_tile(__m512i acc[ROWS][NPUC_MAX_PANELS], int kind, int rows, int panels, const npuc_stage *s, ptrdiff_t first_panel,
+                        ptrdiff_t channels, uint8_t *const *out)
 {
-    __m512i acc[ROWS][NPUC_MAX_PANELS];
-    accumulate(acc, ROWS, panels, flip, 0, k, a, stride, b, panel_bytes, bias);
-    /* Nothing that follows may be loaded before the loop ends: the loop needs every register. */
+    /* Nothing of this may be loaded before the loop over the products ends: the loop needs every register. */
 #pragma GCC unroll 16
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
         for (int p = 0; p < panels; p++) __asm__ volatile("" : "+v"(acc[r][p]) : : "memory");
     const saturation t = load_saturation(s);
@@ -357,12 +366,21 @@ ALWAYS void fused(int kind, int panels, int flip, ptrdiff_t k, const uint8_t *a,
 #pragma GCC unroll 2
     for (int p = 0; p < panels; p++) q[p] = load_parameters(s, (first_panel + p) * NPUC_PANEL, 1, kind, NPUC_FAST);
 #pragma GCC unroll 8
-    for (int r = 0; r < ROWS; r += 4 / panels) {
+    for (int r = 0; r < rows; r += 4 / panels) {
         __m512i y[4];
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) y[i] = rescale(acc[r + i / panels][i % panels], &q[i % panels], kind, NPUC_FAST);
-        store_rows(y, &t, panels, r, ROWS, mask, out);
+        store_rows(y, &t, panels, r, rows, mask, out);
     }
+}
+
+/* A whole tile of bytes. */
+ALWAYS void fused(int kind, int panels, int flip, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes,
+                  const int32_t *bias, const npuc_stage *s, ptrdiff_t first_panel, ptrdiff_t channels, uint8_t *const *out)
+{
+    __m512i acc[ROWS][NPUC_MAX_PANELS];
+    accumulate(acc, ROWS, panels, flip, 0, k, a, stride, b, panel_bytes, bias);
+    finish_tile(acc, kind, ROWS, panels, s, first_panel, channels, out);
 }
 
 typedef void fused_function(ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes, const int32_t *bias,
@@ -397,6 +415,66 @@ static int fused8(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t
         if (s->level[first_panel + p] != NPUC_FAST) return 0;
     fused_tiles[s->kind][panels - 1][flip != 0](k, a, stride, (const uint8_t *)b, panel_bytes, bias, s, first_panel, channels, out);
     return 1;
+}
+
+/* --- windows in an image with its border ----------------------------------------------------------------------------- */
+
+ALWAYS void lines(int kind, int rows, int panels, const npuc_lines *l, const uint8_t *b, ptrdiff_t panel_bytes, const int32_t *bias,
+                  const npuc_stage *s, ptrdiff_t first_panel, ptrdiff_t channels, uint8_t *const *out)
+{
+    __m512i acc[ROWS][NPUC_MAX_PANELS];
+    begin(acc, rows, panels, bias);
+    for (int32_t i = 0; i < l->lines; i++, b += l->steps * 64) {
+        const ptrdiff_t at = i * l->line;
+        add_products(acc, rows, panels, 0, 0, l->steps, l->a[0] + at, l->a[1] + at, l->a[2] + at, l->stride, b, panel_bytes);
+    }
+    finish_tile(acc, kind, rows, panels, s, first_panel, channels, out);
+}
+
+typedef void lines_function(const npuc_lines *l, const uint8_t *b, ptrdiff_t panel_bytes, const int32_t *bias, const npuc_stage *s,
+                            ptrdiff_t first_panel, ptrdiff_t channels, uint8_t *const *out);
+
+#define LINES(kind, rows, panels)                                                                                                          \
+    static void lines_##kind##_##rows##_##panels(const npuc_lines *l, const uint8_t *b, ptrdiff_t panel_bytes, const int32_t *bias,        \
+                                                 const npuc_stage *s, ptrdiff_t first_panel, ptrdiff_t channels, uint8_t *const *out)      \
+    {                                                                                                                                      \
+        lines(kind, rows, panels, l, b, panel_bytes, bias, s, first_panel, channels, out);                                                 \
+    }
+#define LINES4(kind) LINES(kind, 4, 1) LINES(kind, 4, 2) LINES(kind, 12, 1) LINES(kind, 12, 2)
+LINES4(NPUC_DOUBLE_ROUNDING)
+LINES4(NPUC_SINGLE_ROUNDING)
+LINES4(NPUC_SINGLE_EVEN)
+LINES4(NPUC_POW2)
+LINES4(NPUC_FLOAT_SCALE)
+#define LINES_ROW(kind)                                                                                                                    \
+    {                                                                                                                                      \
+        {lines_##kind##_4_1, lines_##kind##_4_2}, { lines_##kind##_12_1, lines_##kind##_12_2 }                                             \
+    }
+static lines_function *const lines_tiles[NPUC_REQUANT_KINDS][2][2] = {
+    LINES_ROW(NPUC_DOUBLE_ROUNDING), LINES_ROW(NPUC_SINGLE_ROUNDING), LINES_ROW(NPUC_SINGLE_EVEN), LINES_ROW(NPUC_POW2),
+    LINES_ROW(NPUC_FLOAT_SCALE)};
+
+static void lines8(int rows, int panels, const npuc_lines *l, const int8_t *b, ptrdiff_t panel_bytes, const int32_t *bias,
+                   const npuc_stage *s, int first_panel, ptrdiff_t channels, uint8_t *const *out)
+{
+    lines_tiles[s->kind][rows == ROWS][panels - 1](l, (const uint8_t *)b, panel_bytes, bias, s, first_panel, channels, out);
+}
+
+static void border8(const npuc_window *w, ptrdiff_t n, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t line, int flip)
+{
+    const ptrdiff_t width = npuc_border_width(w), before = w->dx[0] < 0 ? -w->dx[0] : 0;
+    const ptrdiff_t left = before < width ? before : width, last = w->width - w->dx[0];
+    const ptrdiff_t right = last < left ? left : last < width ? last : width; /* where the border begins again */
+    const uint8_t *image = w->x + n * w->height * w->width * w->pixel;
+    for (ptrdiff_t y = first; y < first + count; y++, dst += line) {
+        if (y < 0 || y >= w->height || left == right) {
+            fill_zero_point(w, dst, width * w->pixel, flip);
+            continue;
+        }
+        fill_zero_point(w, dst, left * w->pixel, flip);
+        copy_bytes(dst + left * w->pixel, image + (y * w->width + w->dx[0] + left) * w->pixel, (right - left) * w->pixel, flip);
+        fill_zero_point(w, dst + right * w->pixel, (width - right) * w->pixel, flip);
+    }
 }
 
 /* Words and accumulators, one panel at a time. */
@@ -679,6 +757,8 @@ const npuc_gemm_ops npuc_gemm_avx512 = {
     .tile8 = tile8,
     .tile16 = tile16,
     .fused8 = fused8,
+    .lines8 = lines8,
+    .border8 = border8,
     .finish = finish,
     .gather8 = gather8,
     .gather16 = gather16,

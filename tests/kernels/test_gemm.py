@@ -408,8 +408,46 @@ def test_whole_tiles_through_every_output_stage(
     rng = np.random.default_rng(inputs)
     x = rng.integers(*RANGES[dtype], (1, 7, 9, inputs), endpoint=True).astype(dtype)
     weight = rng.integers(-128, 127, (outputs, inputs, kernel, kernel), endpoint=True).astype(np.int8)
+    check_stage(kind, x, weight, {"x_zero_point": 9, "pads": (kernel // 2,) * 4})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "kernel", "strides", "dilations", "pads", "size"),
+    [
+        (16, 16, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), (32, 32)),
+        (4, 40, (3, 3), (1, 1), (2, 1), (2, 1, 2, 1), (9, 8)),  # lines apart
+        (8, 33, (5, 2), (2, 2), (1, 1), (0, 0, 3, 1), (11, 15)),  # steps, and a border at one side
+        (12, 7, (1, 3), (1, 1), (1, 1), (3, 2, 0, 4), (5, 6)),  # lines that are all border
+        (64, 64, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), (33, 60)),  # more than a task keeps
+        (4, 5, (3, 4), (1, 3), (1, 1), (0, 9, 0, 9), (4, 4)),  # windows that are all border
+    ],
+)
+def test_windows_in_an_image_with_its_border(
+    kind: str,
+    dtype: str,
+    inputs: int,
+    outputs: int,
+    kernel: Any,
+    strides: Any,
+    dilations: Any,
+    pads: Any,
+    size: Any,
+) -> None:
+    """Lines of windows that are whole groups of four bytes, and lines of outputs that are tiles of four pixels."""
+    rng = np.random.default_rng(inputs)
+    x = rng.integers(*RANGES[dtype], (2, *size, inputs), endpoint=True).astype(dtype)
+    weight = rng.integers(-128, 127, (outputs, inputs, *kernel), endpoint=True).astype(np.int8)
+    check_stage(
+        kind, x, weight, {"x_zero_point": 9, "strides": strides, "dilations": dilations, "pads": pads}
+    )
+
+
+def check_stage(kind: str, x: Array, weight: Array, options: dict[str, Any]) -> None:
+    """A layer with an output stage of a kind, its channels' multipliers all different."""
+    rng, outputs, dtype = np.random.default_rng(len(weight)), len(weight), x.dtype.name
     bias = rng.integers(-5000, 5000, outputs)
-    options: dict[str, Any] = {"x_zero_point": 9, "pads": (kernel // 2,) * 4}
     acc = oracle.conv(x, weight, bias, **options)
     exponent = int(np.log2(np.abs(acc).max())) - 7 + rng.integers(0, 2, outputs)
     multiplier = rng.integers(2**30, 2**31, outputs)
