@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import secrets
 import shutil
 import stat
 import sys
@@ -115,7 +114,7 @@ def _named(path: Path) -> tuple[int, str]:
 def _give_name(descriptor: int, path: Path) -> str:
     """A hidden name for a complete file: only renaming puts it in the place of an older one."""
     while True:
-        name = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
+        name = path.parent / f".{path.name}.{os.urandom(6).hex()}.tmp"
         with suppress(FileExistsError):
             # With a folder for the source, which an absolute path does not need, Python follows the symbolic link.
             os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=descriptor, follow_symlinks=True)

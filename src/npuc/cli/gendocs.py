@@ -44,6 +44,7 @@ def pages(folder: Path = Path("docs")) -> dict[str, str]:
     """File name, relative to the folder of pages, to text, for every generated page and the C headers."""
     from npuc.cli import architecture
     from npuc.detectors import networks_header
+    from npuc.frontend.tflite.schema_source import schema_source
     from npuc.lang.generate import ops_source
     from npuc.program.file_header import file_header, file_rules
     from npuc.program.host_ops import host_header
@@ -79,6 +80,7 @@ def pages(folder: Path = Path("docs")) -> dict[str, str]:
         "../native/include/npuc/file.h": file_header(),
         "../native/include/npuc/host.h": host_header(),
         "../native/src/file_rules.h": file_rules(),
+        "../src/npuc/frontend/tflite/schema.py": schema_source(),
         "../src/npuc/lang/ops.py": ops_source(),
         "../src/npuc/program/instructions.py": instructions_source(),
     }

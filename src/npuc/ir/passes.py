@@ -7,7 +7,6 @@ A pass is a frozen dataclass whose fields are its options; `run` changes a graph
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import logging
 import time
 from abc import abstractmethod
@@ -17,12 +16,7 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar, cast, get_args
 
 from xdsl.ir import Block, Operation, Region
-from xdsl.pattern_rewriter import (
-    PatternRewriter,
-    PatternRewriteWalker,
-    RewritePattern,
-    op_type_rewrite_pattern,
-)
+from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
 from xdsl.utils.arg_spec import ArgSpecConvertible, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError
@@ -210,11 +204,22 @@ _OpT = TypeVar("_OpT", bound=Operation)
 def rewrites(
     function: Callable[[_PatternT, _OpT, PatternRewriter], None],
 ) -> Callable[[_PatternT, Operation, PatternRewriter], None]:
-    """Decorate a pattern's `match_and_rewrite`: it is called with ops of the annotated kind (or kinds) only."""
-    method: Any = op_type_rewrite_pattern(function)
-    annotation = list(inspect.signature(function, eval_str=True).parameters.values())[-2].annotation
-    method.accepts = get_args(annotation) or (annotation,)
-    return cast("Callable[[_PatternT, Operation, PatternRewriter], None]", method)
+    """Decorate a pattern's `match_and_rewrite`: it is called with ops of the annotated kind (or kinds) only.
+
+    `op_type_rewrite_pattern` of xDSL does that too, and evaluates the annotations of all its parameters for it, for each of
+    eighty patterns whenever npuc is loaded.
+    """
+    name = function.__code__.co_varnames[1]
+    text = function.__annotations__[name]
+    annotation = eval(text, function.__globals__) if isinstance(text, str) else text
+    kinds: tuple[type[Operation], ...] = get_args(annotation) or (annotation,)
+
+    def method(self: _PatternT, op: Operation, rewriter: PatternRewriter) -> None:
+        if isinstance(op, kinds):
+            function(self, cast(Any, op), rewriter)
+
+    setattr(method, "accepts", kinds)  # noqa: B010 (a function has no such name to mypy)
+    return method
 
 
 __all__ = [

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from npuc.arrays import Array, ceil_div
@@ -73,6 +72,8 @@ class Checksums:
         workers = min(4, os.cpu_count() or 1, len(chunks) // _FEW)
         if workers < 2:
             return all(map(self._is_right, chunks))
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(workers) as pool:
             parts = [chunks[first::workers] for first in range(workers)]
             return all(pool.map(lambda part: all(map(self._is_right, part)), parts))

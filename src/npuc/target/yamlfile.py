@@ -8,6 +8,7 @@ refused (so nothing can be expanded beyond the file's own size), as are duplicat
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
@@ -21,6 +22,8 @@ MAX_BYTES = 256 * 1024
 MAX_DEPTH = 16
 MAX_VALUES = 20_000
 
+_FAST: Any = getattr(yaml, "CBaseLoader", None)
+"""The parser in C, where PyYAML has it."""
 _INTEGER = re.compile(r"[-+]?\d{1,18}", re.ASCII)
 _FLOAT = re.compile(r"[-+]?\d{1,18}\.\d{0,18}(?:[eE][-+]?\d{1,3})?", re.ASCII)
 _WORDS: dict[str, bool | None] = {
@@ -76,8 +79,12 @@ def parse_document(text: str, name: str) -> Document:
     >>> parse_document("a: {b: [1, x]}", "t.yaml").data
     {'a': {'b': [1, 'x']}}
     """
+    if _FAST is not None:
+        with suppress(yaml.YAMLError):
+            return _build(text, name, _FAST)
+    # The parser that is written in Python is slower by ten times, and its words are the same in every version.
     try:
-        return _build(text, name)
+        return _build(text, name, yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{name}:{mark.line + 1}" if mark else name
@@ -88,12 +95,12 @@ def parse_document(text: str, name: str) -> Document:
         raise TargetError(f"is not YAML: {words[:200]}", where=name) from error
 
 
-def _build(text: str, name: str) -> Document:
+def _build(text: str, name: str, loader: Any) -> Document:
     origins: dict[Path, Origin] = {}
     stack: list[_Level] = []
     root: Any = None
     documents = values = 0
-    for event in yaml.parse(text, Loader=yaml.BaseLoader):
+    for event in yaml.parse(text, Loader=loader):
         line = event.start_mark.line + 1 if event.start_mark else 1
 
         def refuse(words: str, line: int = line) -> TargetError:
@@ -157,7 +164,7 @@ def _key(event: Any, top: _Level, refuse: Any, line: int) -> str:
 
 def _scalar(event: Any) -> Any:
     text = str(event.value)
-    if event.style is not None:
+    if event.style:  # plain text has none, or an empty one
         return text
     if text in _WORDS:
         return _WORDS[text]

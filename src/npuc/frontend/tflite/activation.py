@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tflite import ActivationFunctionType as Fused
-
+from npuc.frontend.tflite.schema import ActivationFunctionType as Fused
 from npuc.frontend.tflite.scope import TfliteContext
 from npuc.frontend.tflite.view import FlatbufferView
 from npuc.ir import Value, top

@@ -1,6 +1,6 @@
 """From a file to plain tables of tensors and operators, every index and size checked, no weight copied.
 
-The schema is that of the `tflite` package; `FlatbufferView` guards its accessors. After `read`, nothing in the file is followed
+`schema` has the fields of the tables, and a `FlatbufferView` reads them with care. After `read`, nothing in the file is followed
 any more but the options of operators, and those through a `FlatbufferView` too.
 """
 
@@ -14,15 +14,15 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import tflite
 
 from npuc.arrays import Array
 from npuc.errors import FileFormatError, InvalidModelError, NpucError, UnsupportedTypeError
 from npuc.files import existing_file
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.support import MAX_ELEMENTS, Names
+from npuc.frontend.tflite.schema import BuiltinOperator, BuiltinOptions, BuiltinOptions2, TensorType
 from npuc.frontend.tflite.sparse import densify
-from npuc.frontend.tflite.view import FlatbufferView, damaged, guarded
+from npuc.frontend.tflite.view import FlatbufferView, damaged
 from npuc.ir import DType, FileSlice, MappedFile, Weight, dtype_of
 
 MAGIC = b"TFL3"
@@ -31,12 +31,9 @@ _TYPES = {
     "INT16": "i16", "UINT16": "ui16", "INT32": "i32", "UINT32": "ui32", "INT64": "i64", "UINT64": "ui64",
     "BOOL": "i1", "INT4": "i4",
 }  # fmt: skip
-_TYPE_NAMES = {n: name for name, n in vars(tflite.TensorType).items() if isinstance(n, int)}
-OPERATORS: dict[int, str] = {
-    n: name for name, n in vars(tflite.BuiltinOperator).items() if isinstance(n, int)
-}
+_TYPE_NAMES = {n: name for name, n in vars(TensorType).items() if isinstance(n, int)}
+OPERATORS: dict[int, str] = {n: name for name, n in vars(BuiltinOperator).items() if isinstance(n, int)}
 """Builtin operators: number to name."""
-_DATA_SLOT = 4
 _MAX_RANK = 16
 
 
@@ -99,12 +96,12 @@ class TfliteOperator:
     def options(self, kind: str) -> FlatbufferView | None:
         """The builtin options, if they are of a kind."""
         for number, field_name, union in (
-            ("BuiltinOptionsType", "BuiltinOptions", tflite.BuiltinOptions),
-            ("BuiltinOptions2Type", "BuiltinOptions2", tflite.BuiltinOptions2),
+            ("BuiltinOptionsType", "BuiltinOptions", BuiltinOptions),
+            ("BuiltinOptions2Type", "BuiltinOptions2", BuiltinOptions2),
         ):
             type_code = getattr(union, kind, None)
             if type_code is not None and self.view.number(number) == type_code:
-                return self.view.union(field_name, getattr(tflite, kind))
+                return self.view.union(field_name, kind)
         return None
 
 
@@ -150,9 +147,7 @@ class _TfliteReader:
         self.file = file
         if len(data) < 8 or bytes(data[4:8]) != MAGIC:
             raise damaged("it does not begin like one")
-        with guarded("its root"):
-            root = tflite.Model.GetRootAs(data, 0)
-        self.model = FlatbufferView(root, "its root")
+        self.model = FlatbufferView.root(data)
         self.places = [self._place(view) for view in self.model.views("Buffers", "buffer")]
 
     def run(self) -> TfliteModel:
@@ -179,7 +174,7 @@ class _TfliteReader:
             if offset + size > len(self.data):
                 raise damaged(f"{view.what} leads out of the file")
             return int(offset), int(size)
-        return view.place(_DATA_SLOT)
+        return view.place("Data")
 
     def _operator_name(self, view: FlatbufferView) -> tuple[str, str]:
         number = max(view.number("BuiltinCode"), view.number("DeprecatedBuiltinCode"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-import tflite
 
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError, ResourceLimitError
@@ -82,5 +81,5 @@ def densify(values: Array, shape: tuple[int, ...], sparsity: FlatbufferView, nam
 
 def _numbers(dim: FlatbufferView, name: str) -> Array:
     kind = _VECTORS.get(dim.number(f"{name}Type"))
-    vector = dim.union(name, getattr(tflite, kind)) if kind else None
+    vector = dim.union(name, kind) if kind else None
     return np.zeros(0, np.int64) if vector is None else vector.numbers("Values").astype(np.int64)

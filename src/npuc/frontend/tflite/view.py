@@ -1,8 +1,7 @@
 """A table of the flatbuffer, read with care: every offset is checked before it is followed.
 
-The generated accessors of the schema package follow whatever the file says. A `FlatbufferView` checks the vtable of its table
-when it is made; offsets to vectors, strings and other tables are unsigned, so they only ever lead forward, and where
-they lead beyond the file the read fails. All that becomes one error.
+A `FlatbufferView` checks the vtable of its table when it is made; offsets to vectors, strings and other tables are unsigned, so
+they only ever lead forward, and where they lead beyond the file the read fails. All that becomes one error.
 """
 
 from __future__ import annotations
@@ -16,9 +15,13 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.errors import FileFormatError
+from npuc.frontend.tflite.schema import TABLES
 
 _MAX_ENTRIES = 1 << 16
 """No vector of tables may be longer: a model with more tensors is not one."""
+_OFFSET = struct.Struct("<I")
+_PAIR = struct.Struct("<HH")
+_NUMBERS = {letter: struct.Struct(f"<{letter}") for letter in "?bBhHiIqQfd"}
 
 
 def damaged(what: str) -> FileFormatError:
@@ -30,7 +33,7 @@ def damaged(what: str) -> FileFormatError:
 
 @contextmanager
 def guarded(what: str) -> Iterator[None]:
-    """Whatever the accessors trip over is damage."""
+    """Whatever reading trips over is damage."""
     try:
         yield
     except (struct.error, IndexError, ValueError, TypeError, OverflowError, AssertionError) as error:
@@ -38,82 +41,118 @@ def guarded(what: str) -> Iterator[None]:
 
 
 class FlatbufferView:
-    """One table; `what` is how messages speak of it."""
+    """One table of a kind of the schema; `what` is how messages speak of it."""
 
-    def __init__(self, table: Any, what: str) -> None:
-        self.table = table
+    def __init__(self, buffer: Any, at: int, kind: str, what: str) -> None:
+        self.kind = kind
         self.what = what
+        self._buffer = buffer
+        self._at = at
+        self._fields = TABLES[kind]
         with guarded(what):
-            self._check()
+            self._places = self._checked()
 
-    def _check(self) -> None:
-        """The vtable and all fields lie inside the file."""
-        at, buffer = self.table._tab.Pos, self.table._tab.Bytes
-        (back,) = struct.unpack_from("<i", buffer, at)
+    @classmethod
+    def root(cls, buffer: Any) -> FlatbufferView:
+        """The table that a file begins with."""
+        with guarded("its root"):
+            (at,) = _OFFSET.unpack_from(buffer, 0)
+        return cls(buffer, at, "Model", "its root")
+
+    def _checked(self) -> tuple[int, ...]:
+        """Where the fields lie in the table; the vtable and all of them are inside the file."""
+        at, buffer = self._at, self._buffer
+        (back,) = _NUMBERS["i"].unpack_from(buffer, at)
         vtable = at - back
         if vtable < 0:
             raise ValueError("negative offset")
-        length, inline = struct.unpack_from("<HH", buffer, vtable)
+        length, inline = _PAIR.unpack_from(buffer, vtable)
         if length < 4 or length % 2 or vtable + length > len(buffer) or at + inline > len(buffer):
             raise ValueError("vtable")
-        fields = struct.unpack_from(f"<{length // 2 - 2}H", buffer, vtable + 4)
-        if max(fields, default=0) >= max(inline, 1):
+        places: tuple[int, ...] = struct.unpack_from(f"<{length // 2 - 2}H", buffer, vtable + 4)
+        if max(places, default=0) >= max(inline, 1):
             raise ValueError("field")
+        return places
+
+    def _place(self, slot: int) -> int:
+        """Where in the file the field of a slot is; 0 if it is absent."""
+        index = slot // 2 - 2
+        place = self._places[index] if index < len(self._places) else 0
+        return self._at + place if place else 0
+
+    def _follow(self, at: int) -> int:
+        return at + int(_OFFSET.unpack_from(self._buffer, at)[0])
+
+    def _vector(self, slot: int) -> tuple[int, int]:
+        """Where the elements of a vector begin, and how many there are; (0, 0) if it is absent."""
+        place = self._place(slot)
+        if not place:
+            return 0, 0
+        start = self._follow(place)
+        return start + 4, int(_OFFSET.unpack_from(self._buffer, start)[0])
 
     def number(self, name: str) -> Any:
         """A number, a truth value or an enumerator."""
+        slot, form, absent = self._fields[name]
+        place = self._place(slot)
+        if not place:
+            return absent
         with guarded(self.what):
-            return getattr(self.table, name)()
+            return _NUMBERS[form].unpack_from(self._buffer, place)[0]
 
     def text(self, name: str) -> str:
         """A string; what is not UTF-8 in it is escaped, and zero bytes, which no name in a program may have."""
         with guarded(self.what):
-            raw = getattr(self.table, name)()
-        return raw.decode(errors="backslashreplace").replace("\0", "\\x00") if raw else ""
+            start, length = self._vector(self._fields[name][0])
+            raw = bytes(self._buffer[start : start + length])
+        return raw.decode(errors="backslashreplace").replace("\0", "\\x00")
 
     def numbers(self, name: str) -> Array:
         """A vector of numbers, a view into the file; empty if it is absent."""
+        slot, form, _ = self._fields[name]
         with guarded(self.what):
-            array = getattr(self.table, f"{name}AsNumpy")()
-        return array if isinstance(array, np.ndarray) else np.zeros(0, np.int32)
+            start, length = self._vector(slot)
+            if not start:
+                return np.zeros(0, np.int32)
+            return np.frombuffer(self._buffer, np.dtype(f"<{form[1:]}"), length, start)
 
     def integers(self, name: str) -> tuple[int, ...]:
         """A vector of integers."""
-        return tuple(int(n) for n in self.numbers(name))
+        return tuple(self.numbers(name).tolist())
 
     def view(self, name: str) -> FlatbufferView | None:
         """Another table, or None if it is absent."""
-        with guarded(self.what):
-            table = getattr(self.table, name)()
-        return None if table is None else FlatbufferView(table, self.what)
+        slot, form, _ = self._fields[name]
+        return self._table(slot, form)
 
     def views(self, name: str, what: str) -> list[FlatbufferView]:
         """A vector of tables."""
+        slot, form, _ = self._fields[name]
         with guarded(self.what):
-            count = getattr(self.table, f"{name}Length")()
-            if not 0 <= count <= min(_MAX_ENTRIES, len(self.table._tab.Bytes) // 4):
+            start, count = self._vector(slot)
+            if count > min(_MAX_ENTRIES, len(self._buffer) // 4):
                 raise ValueError("count")
-            tables = [getattr(self.table, name)(index) for index in range(count)]
-        return [FlatbufferView(table, f"{what} {index}") for index, table in enumerate(tables)]
+            places = [self._follow(start + 4 * index) for index in range(count)]
+        return [
+            FlatbufferView(self._buffer, at, form[1:], f"{what} {index}") for index, at in enumerate(places)
+        ]
 
-    def union(self, name: str, kind: Any) -> FlatbufferView | None:
-        """The table of a union, as the generated class `kind`; None if it is absent."""
+    def union(self, name: str, kind: str) -> FlatbufferView | None:
+        """The table of a union, as a table of a kind; None if it is absent."""
+        return self._table(self._fields[name][0], kind)
+
+    def _table(self, slot: int, kind: str) -> FlatbufferView | None:
+        place = self._place(slot)
+        if not place:
+            return None
         with guarded(self.what):
-            raw_table = getattr(self.table, name)()
-            if raw_table is None:
-                return None
-            table = kind()
-            table.Init(raw_table.Bytes, raw_table.Pos)
-        return FlatbufferView(table, self.what)
+            at = self._follow(place)
+        return FlatbufferView(self._buffer, at, kind, self.what)
 
-    def place(self, slot: int) -> tuple[int, int]:
+    def place(self, name: str) -> tuple[int, int]:
         """Where the bytes of a vector lie in the file: offset and length; (0, 0) if it is absent."""
-        tab = self.table._tab
         with guarded(self.what):
-            field = tab.Offset(slot)
-            if not field:
-                return 0, 0
-            start, length = tab.Vector(field), tab.VectorLen(field)
-            if start + length > len(tab.Bytes):
+            start, length = self._vector(self._fields[name][0])
+            if start + length > len(self._buffer):
                 raise ValueError("length")
-        return int(start), int(length)
+        return start, length

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tflite import Padding
 
 from npuc.errors import InvalidModelError
 from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tflite.activation import activated, fused_relu
 from npuc.frontend.tflite.registry import Outcome, rule
+from npuc.frontend.tflite.schema import Padding
 from npuc.frontend.tflite.scope import TfliteContext
 from npuc.frontend.tflite.view import FlatbufferView
 from npuc.ir import Value, top

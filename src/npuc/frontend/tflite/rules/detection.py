@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from flatbuffers import flexbuffers
 
 from npuc.errors import InvalidModelError
 from npuc.frontend.tflite.registry import Outcome, rule
@@ -24,6 +23,8 @@ class _Options:
     """The operator's flexbuffer."""
 
     def __init__(self, ctx: TfliteContext) -> None:
+        from flatbuffers import flexbuffers
+
         with guarded(f"the options of {ctx.label}"):
             entries = flexbuffers.GetRoot(bytearray(ctx.op.custom)).AsMap
             self._values: dict[str, Any] = {

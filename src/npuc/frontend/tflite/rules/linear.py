@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
-from tflite import FullyConnectedOptionsWeightsFormat as Format
-
 from npuc.errors import InvalidModelError
 from npuc.frontend.tflite.activation import activated, fused_relu
 from npuc.frontend.tflite.registry import Outcome, rule
 from npuc.frontend.tflite.rules.convolution import bias
+from npuc.frontend.tflite.schema import FullyConnectedOptionsWeightsFormat as Format
 from npuc.frontend.tflite.scope import TfliteContext
 from npuc.ir import top
 

@@ -7,13 +7,13 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from tflite import MirrorPadMode
 
 from npuc.errors import InvalidModelError
 from npuc.frontend.indexing import index_spans
 from npuc.frontend.layout import LayoutTensor, arranged, axis_in, to_last, to_second
 from npuc.frontend.tflite.activation import activated
 from npuc.frontend.tflite.registry import Outcome, rule
+from npuc.frontend.tflite.schema import MirrorPadMode
 from npuc.frontend.tflite.scope import TfliteContext
 from npuc.ir import Value, dtype_of, shape_of, top
 from npuc.ir.definition import broadcast, normal_axis

@@ -7,12 +7,12 @@ from one run to the next, so each run is the first.
 from __future__ import annotations
 
 import numpy as np
-from tflite import ActivationFunctionType as Fused
 
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError
 from npuc.frontend.tflite.integer_lstm import integer_lstm
 from npuc.frontend.tflite.registry import Outcome, rule
+from npuc.frontend.tflite.schema import ActivationFunctionType as Fused
 from npuc.frontend.tflite.scope import TfliteContext
 from npuc.frontend.tflite.view import FlatbufferView
 from npuc.ir import Value, shape_of, top
