@@ -14,6 +14,7 @@ from npuc.arithmetic.dtypes import SHORT_ACTIVATIONS
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import is_power_of_two, requant_parameters
 from npuc.arrays import Array
+from npuc.calib.statistics import DEFAULT_BOUND
 from npuc.ir import DType, Graph, Value, Weight, dtype_of, npu, tensor_type, top, value_name
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, mlir_type, quant_of
@@ -87,8 +88,7 @@ class IntegerValues(TypeAssignment):
         array = self.constant(value)
         if array is None:
             raise NoIntegerForm("its weights are computed at run time")
-        if not np.isfinite(array).all():
-            raise NoIntegerForm("its weights are not all finite")
+        _require_numbers(array, "its weights")
         if scheme.weight_scales == "affine":
             return quantize_affine_weight(array, scheme, self.constant(bias), scale, least)
         return (*quantize_weight(array, axis, scheme, self.constant(bias), scale, least), 0)
@@ -98,8 +98,7 @@ class IntegerValues(TypeAssignment):
         array = self.constant(value)
         if array is None:
             raise NoIntegerForm("its bias is computed at run time")
-        if not np.isfinite(array).all():
-            raise NoIntegerForm("its bias is not all finite")
+        _require_numbers(array, "its biases")
         return quantize_bias(array, scale, weight_scale, scheme)
 
     def weight(
@@ -125,13 +124,14 @@ class IntegerValues(TypeAssignment):
 
     def integer(self, value: Value, to: QuantType | None = None) -> Value:
         """An old value as integers: of its own type, or requantized to another."""
-        own = self._own_type(value)
+        array = self.constant(value)
+        # A constant in a type that is asked for needs none of its own: minus infinity would have none.
+        own = self._own_type(value) if array is None or to is None else to
         to = to or self._views.get(value) or own
         if not isinstance(to, QuantType):
             return self.short(value, to)
         if (value, to) in self._integer:
             return self._integer[value, to]
-        array = self.constant(value)
         if array is not None:
             scheme = self._current
             integers = quantize_array(array, to, scheme.constant_rounding, narrow=scheme.narrow_activations)
@@ -257,6 +257,7 @@ class IntegerValues(TypeAssignment):
         if self._current.has_no_integers:
             return self._ranged(value, self._current)
         low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+        _require_numbers(np.array([low, high]), f"the values of its operand '{value_name(value)}'")
         self._types[value] = activation_type(low, high, self._current)
         return self._types[value]
 
@@ -299,3 +300,9 @@ class IntegerValues(TypeAssignment):
                 name=self.derived(value, kind),
             ).y
         return self._shared[key]
+
+
+def _require_numbers(array: Array, what: str) -> None:
+    """Refuse NaN, infinity and the like: differences of such numbers (1e38 * mask - 1e38) are lost in integers."""
+    if not (np.abs(array) < DEFAULT_BOUND).all():
+        raise NoIntegerForm(f"{what} are not all within ±{DEFAULT_BOUND:g}")

@@ -229,8 +229,9 @@ def largest_sum(weight: Array, bias: Array | None, x: QuantType, axis: int) -> i
 def quantize_array(real: Array, to: QuantType, rounding: str = "half_away", *, narrow: bool = False) -> Array:
     """A constant tensor as integers of a type."""
     least, most = _ends(to.dtype, narrow)
-    steps = round_constants(np.asarray(real, np.float64) / to.scale, rounding) + to.zero_point
-    held: Array = np.clip(steps, least, most)
+    # Infinite values saturate like others.
+    finite = np.nan_to_num(np.asarray(real, np.float64) / to.scale, nan=np.nan)
+    held: Array = np.clip(round_constants(finite, rounding) + to.zero_point, least, most)
     return held.astype(to.dtype.numpy)
 
 

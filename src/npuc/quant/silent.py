@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from npuc.calib.statistics import DEFAULT_BOUND
 from npuc.calib.table import Entry
 from npuc.ir import Graph, Value, dtype_of, top, value_name
 from npuc.ir.top.movement import MOVERS
@@ -50,6 +51,8 @@ def silent_entries(graph: Graph, table: Mapping[str, Entry]) -> dict[str, Entry]
             elif isinstance(op, top.Where):
                 first, second = map(ends, op.operands[1:])
                 low, high = min(0.0, first[0], second[0]), max(0.0, first[1], second[1])
+            # What is as large as a mask's -inf is no range: `npuc.quant.masks` has one for it.
+            low, high = (end if abs(end) < DEFAULT_BOUND else 0.0 for end in (low, high))
             if low or high:
                 entries[name] = replace(entry, min=low, max=high, threshold=max(-low, high), method=_METHOD)
     return entries

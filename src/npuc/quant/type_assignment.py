@@ -30,6 +30,7 @@ from npuc.quant.lowering.registry import (
     keeps_type,
     real_operands,
 )
+from npuc.quant.masks import hidden_end
 from npuc.quant.parameters import (
     activation_type,
 )
@@ -216,12 +217,19 @@ class TypeAssignment:
             )
         try:
             low, high = self._with_constants(value, _ends(self.ranges[name], scheme), scheme)
+            hidden = hidden_end(value, self.source, lambda other: self._calibrated(other, scheme))
+            if hidden is not None:
+                low = min(low, hidden)
             coarser = 2.0 ** self.moved.get(value, 0)
             return activation_type(low * coarser, high * coarser, scheme)
         except ValueError as error:
             raise QuantizationError(
                 f"the tensor '{name}': {error}", fix="Correct the calibration table"
             ) from error
+
+    def _calibrated(self, value: Value, scheme: Scheme) -> tuple[float, float] | None:
+        range_ = self.ranges.get(value_name(value))
+        return None if range_ is None else _ends(range_, scheme)
 
     def _inserted(self, op: object, scheme: Scheme) -> Array | None:
         """The constants that the type of an op's result has to hold beside its data; None if there are none.

@@ -15,12 +15,13 @@ from npuc.arithmetic.requantization import (
     mul_parameters,
     operand_sum_parameters,
 )
-from npuc.ir import Value, npu, top
+from npuc.ir import Value, npu, top, value_name
+from npuc.ir.dtypes import QuantType
 from npuc.ir.npu import NpuOp
 from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.lowering.scaling import flat, product_span, require_multipliers, require_room
-from npuc.quant.parameters import output_limits
+from npuc.quant.parameters import activation_type, output_limits, quantize_array
 
 
 def add_properties(scaling: AddScaling) -> dict[str, Any]:
@@ -32,12 +33,49 @@ def add_properties(scaling: AddScaling) -> dict[str, Any]:
     }
 
 
+def _summands(op: Any, context: LoweringContext, y: QuantType) -> tuple[Value, Value]:
+    """Both operands as integers; a constant one within what can make a difference.
+
+    A constant that drives every sum beyond the type of the result, such as the -inf of a mask, may be any other that does too:
+    limited to it, the constant keeps the finest steps. Scores -4 to 4, a result of -16 to 4: a mask reaches from -20 to 8.
+    """
+    signs = (1, 1) if isinstance(op, top.Add) else (1, -1)
+    operands = []
+    for value, sign, other, other_sign in (
+        (op.a, signs[0], op.b, signs[1]),
+        (op.b, signs[1], op.a, signs[0]),
+    ):
+        array = context.constant(value)
+        if array is None or context.constant(other) is not None or not array.size:
+            operands.append(context.integer(value))
+            continue
+        low, high = _reals(y)
+        ends = sorted(other_sign * end for end in _reals(context.type_of(other)))
+        least, most = sorted((sign * (low - ends[1]), sign * (high - ends[0])))
+        limited = np.clip(array, least, most)
+        if float(np.abs(array).max()) <= 2 * float(np.abs(limited).max()):
+            # Less than one bit to win.
+            operands.append(context.integer(value))
+            continue
+        scheme = context.scheme(op)
+        kind = activation_type(float(limited.min()), float(limited.max()), scheme)
+        integers = quantize_array(limited, kind, scheme.constant_rounding, narrow=scheme.narrow_activations)
+        operands.append(context.shared_weight(f"{value_name(value)}/limited", integers, kind))
+    return operands[0], operands[1]
+
+
+def _reals(kind: QuantType) -> tuple[float, float]:
+    """The least and the largest real number of a type."""
+    low, high = (kind.scale * (end - kind.zero_point) for end in kind.dtype.limits)
+    return low, high
+
+
 @lowers(top.Add, top.Sub)
 def add(op: Any, context: LoweringContext) -> Value:
     """One rounding, TFLite's three, or one of each operand."""
     scheme, y = context.scheme(op), context.type_of(op.y)
-    a, b = context.integer(op.a), context.integer(op.b)
-    types = context.type_of(op.a), context.type_of(op.b)
+    a, b = _summands(op, context, y)
+    types = npu.definition.quantized(a), npu.definition.quantized(b)
     width = 8 * max(t.dtype.itemsize for t in types)
     try:
         scales = types[0].scale, types[1].scale, y.scale
