@@ -44,7 +44,7 @@ class VendorParser:
     """The options of one command of a vendor."""
 
     def __init__(self, command: str, description: str, *, warns: bool = True) -> None:
-        self._command = command
+        self.command = command
         self._warns = warns
         self._parser = _Parser(
             prog=command, description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
@@ -80,6 +80,10 @@ class VendorParser:
         )
         return action.dest
 
+    def options(self) -> list[tuple[str, ...]]:
+        """The names of every option, each with its other spellings."""
+        return [tuple(action.option_strings) for action in self._parser._actions if action.option_strings]
+
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """The values of a command line; a word about every option that is passed over."""
         options, unknown = self._parser.parse_known_args([self._with_two_dashes(word) for word in arguments])
@@ -92,11 +96,11 @@ class VendorParser:
         for dest, (reason, allowed) in self._refused.items():
             if hasattr(options, dest) and getattr(options, dest) != allowed:
                 raise UsageError(
-                    f"--{dest} is not supported: {reason}", where=self._command, fix="Leave it out"
+                    f"--{dest} is not supported: {reason}", where=self.command, fix="Leave it out"
                 )
         for dest, reason in self._ignored.items():
             if hasattr(options, dest):
-                warn(f"{self._command}: --{dest} has no effect here: {reason}")
+                warn(f"{self.command}: --{dest} has no effect here: {reason}")
         return options
 
     def _with_two_dashes(self, word: str) -> str:
@@ -112,7 +116,7 @@ class VendorParser:
 
     def _tell_unknown(self, unknown: Sequence[str]) -> None:
         options = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-        words = f"{self._command} does not know {', '.join(options or unknown)}"
+        words = f"{self.command} does not know {', '.join(options or unknown)}"
         near = get_close_matches((options or unknown)[0], self._names, 1)
         if is_strict() or not self._warns:
             raise UsageError(words, fix=f"Did you mean {near[0]}?" if near else "Leave it out")

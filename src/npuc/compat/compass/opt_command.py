@@ -28,9 +28,9 @@ from npuc.compat.compass.opt_search import auto_search, ladder_of, learning_of, 
 from npuc.compat.compass.opt_settings import IGNORED, KEYS, REFUSED, OptSettings, settings_of
 from npuc.compat.compass.optimizer_plugins import (
     as_tensor,
+    check_operator_plugins,
     dataset_named,
     metric_named,
-    refuse_operator_plugins,
 )
 from npuc.compat.compass.plugin_files import load_plugins
 from npuc.compat.compass.statistic_file import load_statistic_info, save_statistic_info
@@ -91,7 +91,7 @@ def optimize(section: CfgSection, graph: Graph, target: Target) -> Optimized:
     if section.flag("resize_degrade_to_nearest"):
         graph = run_pipeline(graph, "nearest-resize")
     layers = ir_layers(graph)
-    refuse_operator_plugins({layer.kind for layer in layers})
+    check_operator_plugins({layer.kind for layer in layers})
     settings = settings_of(section, graph, layers)
     samples = _samples(section, graph, "calibration_data")
     done = _quantized(section, graph, target, settings, samples)

@@ -1,4 +1,4 @@
-"""Optimizer plugins (`AIPUBuilder.Optimizer.framework`): data sets and metrics run; operators are refused where they are used.
+"""Optimizer plugins (`AIPUBuilder.Optimizer.framework`): data sets, metrics, and operators of types that npuc does not know.
 
     @register_plugin(PluginType.Dataset, "1.0")
     class MyDataset(Dataset): ...        # __init__(data_file, label_file), __len__, __getitem__ -> [[inputs...], label]
@@ -6,8 +6,7 @@
     @register_plugin(PluginType.Metric, "1.0")
     class MyMetric(OptBaseMetric): ...   # __init__(*texts), __call__(pred, target), reset, compute, report
 
-A plugin of an operator computes with torch in the vendor's optimizer, and with a kernel of its core on the part: npuc can do
-neither.
+A plugin of an operator that npuc computes itself is refused where a network uses it.
 """
 
 from __future__ import annotations
@@ -20,8 +19,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from npuc.compat.compass.builder_plugins import OpType, register_optype
-from npuc.compat.compass.logger import OPT_DEBUG, OPT_ERROR, OPT_FATAL, OPT_INFO, OPT_WARN
+from npuc.compat.compass.logger import OPT_DEBUG, OPT_ERROR, OPT_FATAL, OPT_INFO, OPT_WARN, say
+from npuc.compat.compass.operator_plugins import compute_layers
 from npuc.errors import PluginError, UsageError
+from npuc.frontend.compass.registry import RULES
 from npuc.registries import Registry
 
 _ClassT = TypeVar("_ClassT", bound=type)
@@ -194,25 +195,35 @@ def quant_register(optypes: Any, version: str | float = 1.0, *_: Any) -> Callabl
 
 
 def _operator(what: str, optypes: Any, version: str | float) -> Callable[[_FunctionT], _FunctionT]:
-    version_of(version)
+    number = version_of(version)
     kinds = optypes if isinstance(optypes, tuple | list) else [optypes]
 
     def register(function: _FunctionT) -> _FunctionT:
-        for kind in kinds:
-            OPERATORS.add([(what, str(kind))], function, replace=True, module=function.__module__)
+        function.compass_version = number  # type: ignore[attr-defined]
+        for kind in map(str, kinds):
+            known = OPERATORS.get((what, kind))
+            if known is None or known.compass_version <= number:
+                OPERATORS.add([(what, kind)], function, replace=True, module=function.__module__)
+        compute_layers(OPERATORS, PyNode, PyTensor)
         return function
 
     return register
 
 
-def refuse_operator_plugins(types: Collection[str]) -> None:
-    """An error if a layer belongs to a plugin of an operator."""
+def check_operator_plugins(types: Collection[str]) -> None:
+    """An error if a layer that npuc computes itself belongs to a plugin of an operator, or if nothing computes one of its own."""
     for (what, kind), function in OPERATORS.items():
-        if kind in types:
+        if kind in types and kind not in RULES:
+            if what == "quantize":
+                say(
+                    "W",
+                    f"quant_register has no effect here: layers of the type {kind} stay float, and run on the CPU",
+                )
+        elif kind in types:
             raise PluginError(
                 f"the plugin {function.__module__} registers how to {what} {kind}, and the network has such a layer: npuc "
-                "does not run operators of torch",
-                fix="Give npuc the operator itself: npuc.plugins.api.top_op, lowers and kernel (docs/plugins.md)",
+                "computes those itself",
+                fix="Give the layer a type of its own, or npuc the operator: npuc.plugins.api (docs/plugins.md)",
             )
 
 
@@ -243,7 +254,7 @@ def as_tensor(array: Any) -> Any:
         import torch
     except ImportError:
         return np.asarray(array)
-    return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
+    return torch.from_numpy(np.array(array)) if isinstance(array, np.ndarray) else array
 
 
 __all__ = [

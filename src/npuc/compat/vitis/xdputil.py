@@ -70,7 +70,7 @@ def _run(arguments: list[str]) -> int:
     parser.add(
         "inputs", nargs="+", metavar="INPUT.bin", help="Integers of the DPU or float32, N x H x W x C."
     )
-    parser.add_ignored("-i", "all subgraphs are run")
+    parser.add_refused("-i", "a model is run whole, with all its subgraphs", unless="1")
     given = parser.parse(arguments)
     opened = open_layers(_compiled(given.xmodel))
     model = opened.compiled

@@ -9,6 +9,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.export.compass.layers import LayerWriter, NoCompassForm
+from npuc.export.compass.text import DOMAIN
 from npuc.ir import npu, shape_of, top
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import quant_of
@@ -541,3 +542,22 @@ def l2_norm(w: LayerWriter, op: top.L2Norm) -> None:
     axis = op.axis % len(shape_of(x))
     bottom = w.operand(x, False)
     w.layer("Normalization", [bottom], op.results, False, method="L2", axis=[axis], epsilon=float(op.epsilon))
+
+
+@RULES.register(top.Onnx)
+def of_a_plugin(w: LayerWriter, op: top.Onnx) -> None:
+    """A layer of a type that npuc does not know, as it was read."""
+    if op.domain != DOMAIN or "constants" not in op.onnx_attributes:
+        raise NoCompassForm(f"it is {op.op_type} of {op.domain or 'ONNX'}")
+    lines = {
+        key.removeprefix("ir_"): text for key, text in op.onnx_attributes.items() if key.startswith("ir_")
+    }
+    keys = [key for key in str(op.onnx_attributes["constants"]).split(",") if key]
+    count = len(op.operands) - len(keys)
+    for key, value in zip(keys, list(op.operands)[count:], strict=True):
+        array = w.graph.constant(value)
+        if array is None:
+            raise NoCompassForm(f"its '{key}' is no constant")
+        lines |= w.stored(key, array)
+    bottoms = [w.operand(value, False) for value in list(op.operands)[:count]]
+    w.layer(op.op_type, bottoms, op.results, False, **lines)

@@ -45,6 +45,15 @@ Nested = str | list["Nested"]
 """A value: a word, or a list of values."""
 
 
+DOMAIN = "npuc.compass"
+"""The domain of layers that have no form in npuc."""
+
+STRUCTURE = {"layer_id", "layer_name", "layer_type"} | {
+    f"layer_{side}{what}" for side in ("bottom", "top") for what in ("", "_shape", "_type", "_scale", "_zp")
+}
+"""Lines of a layer that say where it is in the network; all others are its own."""
+
+
 @dataclass
 class CompassLayer:
     """A block: its keys in the order of the file."""

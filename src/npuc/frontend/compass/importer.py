@@ -16,7 +16,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError
-from npuc.export.compass.text import CompassLayer, read_constants
+from npuc.export.compass.text import DOMAIN, STRUCTURE, CompassLayer, read_constants
 from npuc.frontend.compass.reader import CompassSource, inputs_of, read, stated_shapes
 from npuc.frontend.compass.registry import RULES, CompassContext
 from npuc.frontend.layered.build import build
@@ -24,10 +24,8 @@ from npuc.frontend.layered.context import NoForm
 from npuc.frontend.layered.network import LayeredNetwork, NetworkLayer
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.support import guarded
-from npuc.ir import Graph, Value, is_static, shape_of, top
+from npuc.ir import Graph, Value, is_static, shape_of, tensor_type, top
 
-DOMAIN = "npuc.compass"
-"""The domain of layers that have no form in npuc."""
 _INTEGERS = {"int8": "i8", "uint8": "ui8", "int16": "i16", "uint16": "ui16"}
 
 
@@ -45,7 +43,8 @@ def imported(source: CompassSource, options: ImportOptions) -> Graph:
         for layer in source.text.layers
     }
     context = partial(CompassContext, constants=constants)
-    graph = build(network, options, _rules(), context, DOMAIN, _kept)
+    own = {layer.kind for layer in network.layers if layer.kind not in RULES and stated_shapes(layer.data)}
+    graph = build(network, options, _rules() | dict.fromkeys(own, _of_a_plugin), context, DOMAIN, _kept)
     graph.name = source.text.header.get("model_name", graph.name)
     return graph
 
@@ -166,6 +165,25 @@ def _scale_of(layer: CompassLayer, key: str, arrays: dict[str, Array]) -> Array 
         return np.array([float(word) for word in text], np.float64) if text else None
     except ValueError as error:
         raise InvalidModelError(f"{key}_scale of '{layer.name}' is no list of numbers") from error
+
+
+def _of_a_plugin(ctx: CompassContext) -> list[Value]:
+    """A layer of a type that npuc does not know, in the shapes that the text states; its parameters are kept as texts."""
+    lines = {key: text for key, text in ctx.block.values.items() if key not in STRUCTURE}
+    constants = [ctx.literal(array, key) for key, array in ctx.constants.items()]
+    for key in ctx.constants:
+        for ending in ("type", "shape", "offset", "size"):
+            lines.pop(f"{key}_{ending}", None)
+    return ctx.onnx(
+        ctx.layer.kind,
+        [*ctx.values(), *constants],
+        [tensor_type(shape, "f32") for shape in stated_shapes(ctx.block)],
+        "a layer of a plugin",
+        DOMAIN,
+        layer=ctx.layer.name,
+        constants=",".join(ctx.constants),
+        **{f"ir_{key}": text for key, text in lines.items()},
+    )
 
 
 def _kept(ctx: CompassContext) -> tuple[list[Value], dict[str, Any]]:
