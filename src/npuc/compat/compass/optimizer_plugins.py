@@ -21,6 +21,7 @@ import numpy as np
 from npuc.compat.compass.builder_plugins import OpType, register_optype
 from npuc.compat.compass.logger import OPT_DEBUG, OPT_ERROR, OPT_FATAL, OPT_INFO, OPT_WARN, say
 from npuc.compat.compass.operator_plugins import compute_layers
+from npuc.compat.compass.parser_plugins import version_of
 from npuc.errors import PluginError, UsageError
 from npuc.frontend.compass.registry import RULES
 from npuc.registries import Registry
@@ -147,19 +148,6 @@ def _entry(table: dict[str, Any], key: str, optional: bool, default: Any, name: 
     if key not in table and not optional:
         raise PluginError(f"layer '{name}' has no '{key}'")
     return table.get(key, default)
-
-
-def version_of(version: object) -> float:
-    """A version as a number: `1.2.3` is 1.23.
-
-    >>> version_of("2.0"), version_of("1.2.3")
-    (2.0, 1.23)
-    """
-    first, *rest = str(version).strip().split(".")
-    try:
-        return float(f"{first}.{''.join(rest) or 0}")
-    except ValueError:
-        raise PluginError(f"'{version}' is no version of a plugin") from None
 
 
 def register_plugin(type: PluginType, version: str | float = 0) -> Callable[[_ClassT], _ClassT]:

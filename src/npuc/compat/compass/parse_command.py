@@ -13,7 +13,7 @@ from typing import Any
 from npuc.compat.arguments import VendorParser
 from npuc.compat.compass.cfg import CfgSection, only_section
 from npuc.compat.compass.logger import say
-from npuc.compat.compass.parser_plugins import refuse_parser_plugins
+from npuc.compat.compass.parser_layers import apply_parser_plugins
 from npuc.compat.compass.plugin_files import load_plugins
 from npuc.errors import FileFormatError, UnsupportedOpError, UsageError
 from npuc.export.compass import export_compass
@@ -112,7 +112,7 @@ def parse_model(section: CfgSection) -> Graph:
     section.choice("model_domain", DOMAINS)
     model, weights = _files(section)
     _check_type(section, model)
-    refuse_parser_plugins(model)
+    apply_parser_plugins(model)
     options = ImportOptions(weights=weights, postprocess=_postprocess(section))
     declared = list(declared_inputs(model, options))
     inputs = [_tensor(name) for name in section.names("input")]

@@ -1,7 +1,6 @@
-"""Parser plugins (`AIPUBuilder.Parser.plugin_loader`, `.plugin_op`): registered, checked, and refused where they are used.
+"""Parser plugins (`AIPUBuilder.Parser.plugin_loader`, `.plugin_op`): their classes, registered and checked.
 
-A plugin of the parser makes a layer of a type that only the vendor's builder, or a kernel for its core, can compute. A network
-that uses one is refused with what npuc offers instead: a rule for the operator that says what it computes.
+`npuc.compat.compass.parser_layers` imports operators with them.
 """
 
 from __future__ import annotations
@@ -9,11 +8,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum, unique
-from pathlib import Path
 from typing import Any, TypeVar
 
-from npuc.errors import PluginError, UnsupportedOpError
-from npuc.frontend.sniff import describe_content
+from npuc.errors import PluginError
 from npuc.registries import Registry
 
 _ClassT = TypeVar("_ClassT", bound=type)
@@ -59,20 +56,38 @@ class ParserOp:
         self.removed_inputs.append((node_index, tensor_index))
 
 
+def version_of(version: object) -> float:
+    """A version as a number: `1.2.3` is 1.23.
+
+    >>> version_of("2.0"), version_of("1.2.3")
+    (2.0, 1.23)
+    """
+    first, *rest = str(version).strip().split(".")
+    try:
+        return float(f"{first}.{''.join(rest) or 0}")
+    except ValueError:
+        raise PluginError(f"'{version}' is no version of a plugin") from None
+
+
 def register_plugin(
     type: PluginType = PluginType.Parser,
     version: str | float = 0,
 ) -> Callable[[_ClassT], _ClassT]:
-    """Class decorator: register a plugin; of two for the same operator, the later one wins."""
+    """Class decorator: register a plugin; of two for the same operator, the higher version wins, and of equal ones the later."""
     if not isinstance(type, PluginType):
         raise PluginError(f"{type!r} is no PluginType of the parser or the builder")
+
+    number = version_of(version)
 
     def register(cls: _ClassT) -> _ClassT:
         name = cls.__name__
         if type is PluginType.Parser:
             _check(cls)
             name = str(getattr(cls, "op_type", None))
-        PLUGINS.add([(type.name, name)], cls, replace=True, module=cls.__module__)
+        known = PLUGINS.get((type.name, name))
+        if known is None or known.compass_version <= number:
+            cls.compass_version = number  # type: ignore[attr-defined]
+            PLUGINS.add([(type.name, name)], cls, replace=True, module=cls.__module__)
         return cls
 
     return register
@@ -89,27 +104,6 @@ def _check(cls: type) -> None:
         raise PluginError(f"{cls.__name__} states half of a subgraph")
     if all(first is not None for first, _ in pairs):
         raise PluginError(f"{cls.__name__} states two kinds of subgraphs")
-
-
-def refuse_parser_plugins(model: Path) -> None:
-    """An error if an operator of an ONNX model, or any subgraph, belongs to a parser plugin."""
-    parsers = [cls for (kind, _), cls in PLUGINS.items() if kind == "Parser"]
-    if not parsers:
-        return
-    types: set[str] = set()
-    if describe_content(model).kind == "onnx":
-        from npuc.frontend.onnx.reader import read
-
-        types = {node.op_type for node in read(model).model.graph.node}
-    for cls in parsers:
-        subgraph = cls.pattern_nodes or cls.start_nodes or cls.input_nodes
-        if subgraph or cls.op_type in types:
-            raise UnsupportedOpError(
-                f"the parser plugin {cls.__name__} makes layers of type {cls.alias_op_type or cls.op_type}, which only the "
-                "vendor's own core computes",
-                where=str(model),
-                fix="Say what it computes: npuc.plugins.api.onnx_rule, onnx_subgraph and kernel (docs/plugins.md)",
-            )
 
 
 __all__ = ["ParserOp", "PluginType", "register_plugin"]
