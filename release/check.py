@@ -55,6 +55,7 @@ def main(arguments: list[str]) -> int:
         version = subprocess.run([given.python, "--version"], check=True, capture_output=True, text=True)
         print(version.stdout.strip(), flush=True)
         whole, small = (_environment(place / name, given.python) for name in ("whole", "small"))
+        bare = {path.name for path in _packages(whole).iterdir()}
         _call(
             place, whole, "python", "-m", "pip", "install", "-q", *_CONSTRAINTS, str(runtime), str(compiler)
         )
@@ -79,7 +80,7 @@ def main(arguments: list[str]) -> int:
             return 1
         own = sum(path.stat().st_size for path in _packages(small).glob("npuc*/**/*") if path.is_file())
         print(
-            f"installed: npuc {_size(whole):.0f} MB with all that it needs; npuc-runtime {own / 1e6:.1f} MB itself"
+            f"installed: npuc {_size(whole, bare):.0f} MB with all that it needs; npuc-runtime {own / 1e6:.1f} MB itself"
         )
     print("the wheels install, compile and run; the runtime alone gives the same bits")
     return 0
@@ -108,10 +109,11 @@ def _packages(environment: Path) -> Path:
     return next((environment / "lib").glob("python3*/site-packages"))
 
 
-def _size(environment: Path) -> float:
-    """Megabytes of all packages but pip itself."""
-    files = (path for path in _packages(environment).rglob("*") if path.is_file() and "pip" not in path.parts)
-    return sum(path.stat().st_size for path in files) / 1e6
+def _size(environment: Path, bare: set[str]) -> float:
+    """Megabytes of all packages but those that every environment begins with: pip, and setuptools before Python 3.12."""
+    packages = (path for path in _packages(environment).iterdir() if path.name not in bare)
+    files = (file for path in packages for file in (path, *path.rglob("*")) if file.is_file())
+    return sum(file.stat().st_size for file in files) / 1e6
 
 
 if __name__ == "__main__":
