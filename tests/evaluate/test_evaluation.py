@@ -344,3 +344,17 @@ def test_a_cluster_that_is_not_there(data: Path) -> None:
     for address in ("tcp://127.0.0.1:9", "nonsense", "tcp://host:99999"):
         with pytest.raises(UsageError, match=f"cluster {address} cannot be reached.*tcp://host:8786"):
             evaluate(network(), data, ["top1"], preprocess=SCALE, cluster=address)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"workers": 2}, {"cluster": "here:1"}, {"resume": "j.jsonl"}, {"seed": 3}],
+    ids=lambda given: next(iter(given)),
+)
+def test_one_sequence_runs_in_its_order_from_the_beginning(given: dict[str, Any]) -> None:
+    (option,) = given
+    with pytest.raises(
+        UsageError,
+        match=f"--stream runs the samples in their order from the first on, and --{option} does not",
+    ):
+        evaluate("net.onnx", "data", stream=True, **given)

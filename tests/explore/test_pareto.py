@@ -40,3 +40,7 @@ def test_estimates_learn_the_effect_of_a_value() -> None:
     guessed = estimated(bounds, choices, known)
     assert np.abs(guessed / truth - 1).max() < 0.05
     assert estimated(bounds, choices, {}) is bounds
+
+
+def test_nothing_has_no_front() -> None:
+    assert front(np.empty((0, 3))).tolist() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -75,6 +76,25 @@ def test_indexing_is_numpys(key: Any) -> None:
     data = values(4, 5, 6)
     got = run({"y": x[key] * 1.0}, x=data)["y"]
     assert np.array_equal(got, data[key])
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "truediv"])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("other", [3.0, np.arange(1, 7, dtype=np.float32)], ids=["number", "array"])
+def test_operators_are_those_of_arrays(name: str, left: bool, other: Any) -> None:
+    x, data, apply = lang.input("x", (4, 6)), values(4, 6) + 5, getattr(operator, name)
+    got = run({"y": apply(other, x) if left else apply(x, other)}, x=data)["y"]
+    np.testing.assert_allclose(got, apply(other, data) if left else apply(data, other), rtol=1e-6)
+
+
+def test_a_tensor_tells_what_it_is() -> None:
+    x = lang.input("x", (4, 6))
+    assert (x.shape, x.dtype, x.name, x.data) == ((4, 6), "f32", "x", None)
+    assert repr(x) == "<Tensor 'x' f32 [4, 6]>" and repr(lang.relu(x)) == "<Tensor f32 [4, 6]>"
+    constant = lang.constant(np.arange(3))
+    assert constant.data is not None and constant.data.tolist() == [0, 1, 2] and constant.dtype == "i64"
+    data = values(4, 6)
+    np.testing.assert_array_equal(run({"y": -x}, x=data)["y"], -data)
 
 
 def test_windows_take_one_number_or_one_an_axis_or_all() -> None:

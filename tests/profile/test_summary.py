@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
+from npuc import lang
 from npuc.ir import Graph, tensor_type
 from npuc.ir.top import Attention, Conv, Deconv, MatMul
 from npuc.profile.network_drawing import dot_text
@@ -77,3 +79,13 @@ def test_names_are_quoted_in_the_picture() -> None:
     graph = one_op({'x"\\': (2, 3)}, lambda g, v: MatMul.make(v[0], weight(g, 3, 3), name='a"b'))
     text = dot_text(graph)
     assert '"x\\"\\\\"' in text and 'matmul\\na\\"b' in text
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("rnn", 1), ("gru", 3), ("lstm", 4)])
+def test_a_recurrent_layer_multiplies_inputs_and_states_at_every_step(kind: str, gates: int) -> None:
+    """Of 5 steps, 2 sequences, 3 values and a state of 4, in both directions."""
+    x = lang.input("x", (5, 2, 3))
+    weights = np.zeros((2, gates * 4, 3), np.float32), np.zeros((2, gates * 4, 4), np.float32)
+    results = getattr(lang, kind)(x, *weights, hidden=4, direction="bidirectional")
+    graph = lang.build({"y": results[0]})
+    assert summarize(graph).macs == 5 * 2 * 2 * (gates * 4) * (3 + 4)

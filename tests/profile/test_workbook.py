@@ -109,3 +109,18 @@ def test_two_models_in_a_workbook(report: Report) -> None:
     heading, *layers = rows(book["Layers"])
     assert heading[-2:] == ("A limited by", "B limited by") and len(layers) == 10
     assert all(row[3] == 0 and row[4] in (1, None) for row in layers)
+
+
+def test_parts_on_the_cpu_have_a_sheet_where_there_are_any(report: Report) -> None:
+    found = report.as_dict()
+    assert "CPU" not in [sheet.name for sheet in report_sheets(found | {"host": []})]
+    parts = [
+        {"name": "cpu1", "layers": ["a", "b"], "seconds": 0.25},
+        {"name": "cpu3", "layers": ["c"], "seconds": None},
+    ]
+    book = opened(*report_sheets(found | {"host": parts}))
+    assert rows(book["CPU"]) == [
+        ("subgraph", "layers", "milliseconds"),
+        ("cpu1", "a, b", 250.0),
+        ("cpu3", "c", None),
+    ]
