@@ -104,6 +104,8 @@ def test_likeness_is_of_the_reference() -> None:
     # Signal 25 + 25, error 0.25 + 50.
     assert _figure("sqnr", seen)["sqnr"] == pytest.approx(10 * np.log10(50 / 50.25), abs=1e-6)
     assert _figure("sqnr", [_seen(y, reference={"y": y})])["sqnr"] == np.inf
+    near = _seen(np.array([[1, 2, 2 + 1e-3]]), reference={"y": np.array([[1.0, 2, 2]])})
+    assert _figure("sqnr", [near])["sqnr"] == pytest.approx(10 * np.log10(9 / 1e-6), abs=1e-3)
     with pytest.raises(EvaluationDataError, match=r"shape \[1, 2\], and its reference \[1, 3\]"):
         _figure("cosine", [_seen(y, reference={"y": np.zeros((1, 3))})])
 
