@@ -13,6 +13,7 @@ import pytest
 
 from npuc.calib.random_inputs import random_inputs
 from npuc.calib.sources import random_data
+from npuc.codegen.compile_model import compile_program
 from npuc.debug.dump import Dump, DumpWriter
 from npuc.debug.golden import GoldenRun, describe
 from npuc.debug.layers import LayerTensor, layer_tensors
@@ -21,6 +22,9 @@ from npuc.engine import ALL_TENSORS, IntegerEngine
 from npuc.errors import FileFormatError, FileMissingError, InputDataError, NpucError, OutputError
 from npuc.flow import network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.ir import Graph, top
+from npuc.program.model import NpuSubgraph
+from npuc.sim import Simulator, memory
+from npuc.target import load_target
 
 
 @pytest.fixture(scope="module")
@@ -247,3 +251,28 @@ def test_a_sample_is_bare_bytes(digits: Graph, tmp_path: Path) -> None:
     }
     assert np.fromfile(tmp_path / first["file"], "<i2").tolist() == [0, 3, 1, 4, 2, 5]
     assert np.fromfile(tmp_path / second["file"], "<f4").tolist() == [1.5]
+
+
+def test_a_sample_of_a_compiled_model_has_what_was_in_dram(digits: Graph, tmp_path: Path) -> None:
+    simulator = Simulator(compile_program(digits, load_target("edge-1t")).model)
+    inputs = random_inputs(digits)
+    writer = SampleWriter(tmp_path, "digits.npu")
+    writer.add(inputs, simulator.run(inputs), simulator=simulator)
+    (run,) = json.loads(writer.finish().read_text())["runs"]
+    part = next(one for one in simulator.compiled.subgraphs if isinstance(one, NpuSubgraph))
+    (entry,) = run["npu"]
+    assert entry["subgraph"] == part.name
+    for what, names in (("inputs", part.inputs), ("outputs", part.outputs)):
+        assert [one["name"] for one in entry[what]] == list(names)
+        for one in entry[what]:
+            tensor = simulator.compiled.tensor(one["name"])
+            assert (one["segment"], one["offset"], one["bytes"]) == (
+                tensor.segment,
+                tensor.offset,
+                tensor.size,
+            )
+            stored = memory.read(simulator.segments, tensor)
+            found = np.fromfile(tmp_path / one["file"], stored.dtype).reshape(
+                [tensor.shape[k] for k in tensor.order]
+            )
+            np.testing.assert_array_equal(found, stored.transpose(tensor.order))

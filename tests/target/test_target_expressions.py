@@ -150,6 +150,14 @@ def test_log2_is_exact_for_powers_of_two() -> None:
         parse_expression("log2(ic)").number({"ic": 0})
 
 
+def test_powers_of_0_and_of_fractions() -> None:
+    for text, value in {"ic ** 0": 1, "1 ** -2": 1, "2 ** -2": Fraction(1, 4), "ic ** 2": 0}.items():
+        assert parse_expression(text).number({"ic": 0}) == value, text
+    for text in ("ic ** -1", "1 / ic"):
+        with pytest.raises(LimitExpressionError, match="divides by zero"):
+            parse_expression(text).number({"ic": 0})
+
+
 HOSTILE = [
     "__import__('os').system('true')",
     "().__class__",
