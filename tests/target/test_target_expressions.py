@@ -146,6 +146,7 @@ def test_log2_is_exact_for_powers_of_two() -> None:
     assert parse_expression("log2(ic)").number({"ic": 2**50}) == 50
     assert parse_expression("log2(1/8)").number({}) == -3
     assert parse_expression("log2(ic)").number({"ic": 10}) == Fraction(math.log2(10))
+    assert float(parse_expression("log2(ic / 8)").number({"ic": 3})) == pytest.approx(math.log2(3) - 3)
     with pytest.raises(LimitExpressionError, match="log2 of 0"):
         parse_expression("log2(ic)").number({"ic": 0})
 
