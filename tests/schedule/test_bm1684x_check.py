@@ -13,7 +13,7 @@ from npuc.codegen.compile_model import CompileOptions, compile_program
 from npuc.flow import quantize_network
 from npuc.ir import result_names, top
 from npuc.program.bm1684x.bmodel import Bmodel, read_bmodel
-from npuc.program.bm1684x.commands import LANE_BYTES, Command, Engine, encode
+from npuc.program.bm1684x.commands import BANK_BYTES, LANE_BYTES, Command, Engine, encode
 from npuc.program.bm1684x.listing import streams
 from npuc.program.model import ChipSubgraph
 from npuc.schedule.bm1684x.check import check_program
@@ -98,6 +98,8 @@ def test_a_program_keeps_the_rules(program: Bmodel) -> None:
         ("tiu", "AR", add(res0_addr=8), "alignment"),
         ("tiu", "SG", add(opd0_addr=16), "alignment"),
         ("tiu", "SG", put(res0_addr=64 * LANE_BYTES, opd1_addr=64 * LANE_BYTES), "address"),
+        ("tiu", "SG", lambda values: values.update(tsk_eu_typ=5, opd0_addr=values["res0_addr"] | BANK_BYTES - 256), "banks"),
+        ("tiu", "SG", put(res0_prec=4), "type"),
         ("tiu", "RQ", put(cmd_id_dep=5000), "wait"),
         ("tiu", "RQ", put(cmd_id=77), "count"),
         ("gdma", "TENSOR", put(src_wstride=200), "stride"),

@@ -17,7 +17,7 @@ from support.bm1684x.calls import call_of
 from support.bm1684x.draws import FAMILIES, draws
 from support.sophgo import judge, libraries
 
-OURS_ALONE = {"overlap", "lane", "address"}
+OURS_ALONE = {"overlap", "lane", "address", "banks"}
 """Rules that the vendor's encoder checks for no command."""
 STRICTER = {("AR", "lanes"), ("BC", "lanes"), ("PORD", "alignment")}
 """And rules that it does not check for these: operands of AR on different lanes, results of BC on others than lane 0, and results

@@ -11,7 +11,9 @@ from npuc.program.bm1684x.commands import DDR_BASE, LOCAL_BASE, STRIDED, Command
 
 Arguments = list[tuple[str, Any]]
 INT8, UINT8, HALF_UP = 1, 0, 5
-_ARITHMETIC = {0: "mul", 2: "add", 3: "sub", 4: "max", 5: "min"}
+_ARITHMETIC = {0: "mul", 2: "add", 3: "sub", 4: "max", 5: "min", 7: "and", 15: "add", 21: "shift"}
+_WITHIN = 15
+"""A sum that stays within its type."""
 
 
 def free_fields(command: Command) -> frozenset[str]:
@@ -100,15 +102,25 @@ def _ar(values: dict[str, int]) -> tuple[str, Arguments]:
         return "tpu_bdc_cpy", [
             *_at(values, "res0", "opd0"), shape, result, _strides(values, "opd0"), _type(values, "res0"),
         ]  # fmt: skip
-    name, constant = _ARITHMETIC[kind], bool(values["opd1_const"])
-    strides = [result, _strides(values, "opd0"), *([] if constant else [_strides(values, "opd1")])]
-    common = [*_at(values, "res0", "opd0", "opd1"), shape, *strides]
-    if name in ("max", "min"):
-        return f"tpu_bdc_{name}" + ("_C" if constant else ""), [*common, _type(values, "res0")]
+    name = _ARITHMETIC[kind]
+    first, second = bool(values["opd0_const"]), bool(values["opd1_const"])
+    own = [_strides(values, operand) for operand in ("opd0", "opd1") if not values[f"{operand}_const"]]
     types = [_type(values, operand) for operand in ("res0", "opd0", "opd1")]
-    return f"tpu_bdc_int_{name}" + ("_C" if constant else ""), [
-        *common, *types, ("i8", 0), ("i32", 0), ("bool", False),
-    ]  # fmt: skip
+    rounding = ("i32", values["opd2_n_str"])
+    if name == "shift":
+        by: Arguments = [("i8", values["opd1_addr"])] if second else _at(values, "opd1")
+        return "tpu_bdc_arithmetic_shift" + ("_C" if second else ""), [
+            *_at(values, "res0", "opd0"), *by, shape, result, *own, *types[: 2 if second else 3], rounding,
+        ]  # fmt: skip
+    places = _at(values, "res0", *(("opd1", "opd0") if first else ("opd0", "opd1")))
+    common = [*places, shape, result, *own]
+    if name in ("max", "min", "and"):
+        return f"tpu_bdc_{name}" + ("_C" if second else ""), [*common, types[0]]
+    if first:
+        types[1:] = types[:0:-1]
+    shift = values["opd2_addr"] if values["tsk_opd_num"] == 3 else 0
+    function = f"tpu_bdc_int_C_{name}" if first else f"tpu_bdc_int_{name}" + ("_C" if second else "")
+    return function, [*common, *types, ("i8", shift), rounding, ("bool", kind == _WITHIN)]
 
 
 def _rq(values: dict[str, int]) -> tuple[str, Arguments]:
@@ -128,7 +140,7 @@ def _bc(values: dict[str, int]) -> tuple[str, Arguments]:
 
 def _sg(values: dict[str, int]) -> tuple[str, Arguments]:
     return "tpu_bdc_batch_bcast_w_gather", [
-        *_at(values, "res0", "opd0", "opd1"), _shape(values), ("i32", values["opd0_w"]), ("i32", INT8), ("i32", UINT8),
+        *_at(values, "res0", "opd0", "opd1"), _shape(values), ("i32", values["opd0_w"]), _type(values, "res0"), ("i32", UINT8),
         ("bool", True),
     ]  # fmt: skip
 

@@ -19,10 +19,11 @@ from npuc.schedule.bm1684x.elementwise import ChipAdd, ChipChoice, ChipMul, Chip
 from npuc.schedule.bm1684x.layout import LaneRecord, LocalTensor, Shape, dense_strides, lane_bytes
 from npuc.schedule.bm1684x.linear import ChipWindow, OutputNumbers, conv_layer
 from npuc.schedule.bm1684x.memory import LaneMemory, NoRoom
-from npuc.schedule.bm1684x.order import Ordered
+from npuc.schedule.bm1684x.order import Ordered, settled
 from npuc.schedule.bm1684x.placement import load_record
 from npuc.schedule.bm1684x.pooling import ChipAvgPool, ChipMaxPool
 from npuc.schedule.bm1684x.resize import ChipUpsample
+from npuc.schedule.bm1684x.softmax import ChipSoftmax, ChipSoftmaxOfChannels
 from npuc.schedule.bm1684x.work import COPY_FROM_OPERAND, Address, Builder, Issue, Operand, constant
 
 DDR = 1 << 20
@@ -58,6 +59,8 @@ def kind_of(command: Command) -> str:
         parts.append("bias const" if values["opd2_const"] else "bias")
     if values.get("res_add"):
         parts.append("adds")
+    if values.get("tsk_opd_num") == 3:
+        parts.append("shifted")
     return " ".join(part for part in parts if part)
 
 
@@ -88,7 +91,7 @@ class Drawer:
         other = self._numbers["gdma" if engine == "tiu" else "tiu"]
         waits = int(self._rng.integers(0, other + 1))
         bases = {"coefficients": DDR_BASE, "activations": DDR_BASE}
-        return decode(engine, command_bytes(Ordered(issue, self._numbers[engine], waits), bases))
+        return decode(engine, command_bytes(Ordered(settled(issue), self._numbers[engine], waits), bases))
 
     # Numbers
 
@@ -234,6 +237,28 @@ class Drawer:
         record.add("table", entries, 256)
         self.emit(build, draw, ChipTable((y,), y, records=(record,)))
 
+    def _softmax(self, kind: type[ChipSoftmax], build: Builder, draw: Draw, shape: Shape) -> None:
+        record = LaneRecord(LANES)
+        table = np.sort(self._rng.integers(0, 1 << int(self._rng.choice([8, 20, 30])), 256))[::-1].astype(
+            "<u4"
+        )
+        table[0] = 1 << 30
+        record.add("exponentials", np.tile(table.view(np.uint8), (LANES, 1)), 1024)
+        multiplier, right = int(self._rng.integers(1 << 30, 1 << 31)), int(self._rng.integers(45, 55))
+        stage = self._stage()
+        numbers = (multiplier, right, stage.zero, stage.low, stage.high)
+        self.emit(build, draw, kind((_operand(shape),), _operand(shape), *numbers, records=(record,)))
+
+    def softmax(self, build: Builder, draw: Draw) -> None:
+        """Of rows in lanes."""
+        _, c, h, _ = self._shape(8)
+        self._softmax(ChipSoftmax, build, draw, (1, c, h, self._upto(40)))
+
+    def softmax_of_channels(self, build: Builder, draw: Draw) -> None:
+        """Of pixels."""
+        n, _, h, w = self._shape(10)
+        self._softmax(ChipSoftmaxOfChannels, build, draw, (n, self._upto(40), h, w))
+
     def upsample(self, build: Builder, draw: Draw) -> None:
         """Copies whose operand stands still."""
         n, c, h, w = self._shape(12)
@@ -321,7 +346,7 @@ FAMILIES: dict[str, Callable[[Drawer, Builder, Draw], None]] = {
     name: getattr(Drawer, name)
     for name in (
         "conv", "depthwise", "max_pool", "average_pool", "add", "multiply", "requant", "choice", "table", "upsample", "turn",
-        "fill_lanes", "load", "store", "between_lanes", "between_ddr", "fill_ddr",
+        "fill_lanes", "load", "store", "between_lanes", "between_ddr", "fill_ddr", "softmax", "softmax_of_channels",
     )
 }  # fmt: skip
 

@@ -140,13 +140,22 @@ def _places(values: Values, name: str) -> tuple[Array, Array]:
 
 
 _ARITHMETIC: dict[int, Any] = {
-    0: np.multiply, 2: np.add, 3: np.subtract, 4: np.maximum, 5: np.minimum, 19: lambda a, b: a,
+    2: np.add, 3: np.subtract, 4: np.maximum, 5: np.minimum, 7: np.bitwise_and, 15: np.add, 19: lambda a, b: a,
 }  # fmt: skip
+
+
+def _shifted(x: Array, left: Any, rounding: int) -> Array:
+    """To the left, or to the right, rounded down (3) or to the nearest, halves up (5)."""
+    left = np.broadcast_to(left, x.shape)
+    right = np.maximum(-left, 0)
+    half = np.where((right > 0) & (rounding == 5), np.int64(1) << np.maximum(right - 1, 0), 0)
+    found: Array = ((x + half) >> right) << np.maximum(left, 0)
+    return found
 
 
 def _ar(memory: Memories, values: Values) -> None:
     operands: list[Any] = [0, 0]
-    for index in range(values["tsk_opd_num"]):
+    for index in range(min(values["tsk_opd_num"], 2)):
         name = f"opd{index}"
         code = values[f"{name}_prec"]
         if values[f"{name}_const"]:
@@ -154,7 +163,19 @@ def _ar(memory: Memories, values: Values) -> None:
             operands[index] = np.full(_sizes(values), _signed(values[f"{name}_addr"], bits))
         else:
             operands[index] = memory.read(_places(values, name), code)
-    memory.write(_places(values, "res0"), values["res0_prec"], _ARITHMETIC[values["tsk_eu_typ"]](*operands))
+    kind, rounding, code = values["tsk_eu_typ"], values["opd2_n_str"], values["res0_prec"]
+    if kind == 0:  # 32 bits by 32 bits: 64 before a shift
+        found = operands[0] * operands[1]
+        if values["tsk_opd_num"] == 3:
+            found = _shifted(found, _signed(values["opd2_addr"], 8), rounding)
+    elif kind == 21:
+        found = _shifted(operands[0], operands[1], rounding)
+    else:
+        found = _ARITHMETIC[kind](*operands)
+    if kind == 15:
+        limits = np.iinfo(_TYPES[code])
+        found = np.clip(found, limits.min, limits.max)
+    memory.write(_places(values, "res0"), code, found)
 
 
 def _rq(memory: Memories, values: Values) -> None:
@@ -183,14 +204,12 @@ def _bc(memory: Memories, values: Values) -> None:
 
 
 def _sg(memory: Memories, values: Values) -> None:
-    shape = _sizes(values)
+    shape, code = _sizes(values), values["res0_prec"]
     index = memory.read(_dense(values["opd1_addr"], shape, 1), 0) & 0xFF
     lane, _ = _dense(values["opd1_addr"], shape, 1)
-    memory.write(
-        _dense(values["res0_addr"], shape, 1),
-        0,
-        memory.lanes[lane, values["opd0_addr"] + index].view(np.int8),
-    )
+    size = _TYPES[code].itemsize
+    found = memory.read((lane, values["opd0_addr"] + index * size), code)
+    memory.write(_dense(values["res0_addr"], shape, size), code, found)
 
 
 def _tensor(memory: Memories, values: Values) -> None:

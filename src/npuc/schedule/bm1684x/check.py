@@ -23,6 +23,8 @@ from npuc.program.bm1684x.commands import (
     Command,
 )
 from npuc.program.bm1684x.listing import streams
+from npuc.schedule.bm1684x.memory import share_bank
+from npuc.schedule.bm1684x.work import LOOK_UP
 
 Values = Mapping[str, int]
 Area = tuple[Literal["local", "ddr"], int, int]
@@ -262,13 +264,23 @@ def _sg(values: Values) -> Access:
     shape = _shape(values)
     for name, what in (("opd0", "table"), ("opd1", "operand"), ("res0", "result")):
         _aligned(values[f"{name}_addr"], EU_BYTES, what)
+    if values["opd0_prec"] != values["res0_prec"]:
+        raise Broken("type", "its table has entries of another type than its result")
+    size = _SIZES[values["res0_prec"]]
     reads = [
-        _dense(values["opd0_addr"], (1, 1, 1, values["opd0_w"]), 1),
+        _dense(values["opd0_addr"], (1, 1, 1, values["opd0_w"]), size),
         _dense(values["opd1_addr"], (shape[0], values["opd1_c"], 1, values["opd1_w"]), 1),
     ]
     _same_lane(values, "opd0", "opd1", "res0")
-    result = _dense(values["res0_addr"], shape, 1)
+    result = _dense(values["res0_addr"], shape, size)
     _apart(result, reads)
+    together = [area[1:] for area in (*reads, result)]
+    if values["tsk_eu_typ"] == LOOK_UP and any(
+        share_bank(a, b) for i, a in enumerate(together) for b in together[:i]
+    ):
+        raise Broken(
+            "banks", "two of its operands and result have bytes in one bank, and it reads all at once"
+        )
     return Access(tuple(reads), (result,))
 
 

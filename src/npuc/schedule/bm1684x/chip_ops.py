@@ -96,7 +96,7 @@ RULES: Registry[type, Rule] = Registry(
     "commands of the BM1684X for the op",
     provider=tuple(
         f"npuc.schedule.bm1684x.{name}"
-        for name in ("linear", "elementwise", "pooling", "reductions", "resize")
+        for name in ("linear", "elementwise", "pooling", "reductions", "resize", "softmax")
     ),
 )
 """Op class to its rule."""

@@ -13,9 +13,8 @@ from math import prod
 
 from npuc.arrays import ceil_div
 from npuc.program.bm1684x.commands import BANK_BYTES, LANES, TYPE_CODES
-from npuc.schedule.bm1684x.memory import share_bank
-from npuc.schedule.bm1684x.order import Ordered
-from npuc.schedule.bm1684x.work import Address, Issue, Span
+from npuc.schedule.bm1684x.order import Ordered, any_share_bank
+from npuc.schedule.bm1684x.work import Address, Issue
 
 _LOAD, _STORE, _INSIDE = Fraction(540167, 10000), Fraction(409782, 10000), Fraction(260771, 10000)
 """Bytes a cycle: DDR to lanes, lanes to DDR, and within either."""
@@ -75,13 +74,8 @@ def cycles_of(issue: Issue) -> int:
         case "BC":
             return rows
         case "SG":
-            return rows * h * w * (3 if _share_bank(*issue.reads, *issue.writes) else 2) // 2
+            return rows * h * w * (3 if any_share_bank(*issue.reads, *issue.writes) else 2) // 2
     return rows * _elementwise(issue, h * w)
-
-
-def _share_bank(*spans: Span) -> bool:
-    """Whether two of them have bytes in one bank of a lane."""
-    return any(share_bank(a[1:], b[1:]) for i, a in enumerate(spans) for b in spans[:i])
 
 
 def _elementwise(issue: Issue, elements: int) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from npuc.arithmetic.kinds import Kind
 from npuc.arrays import Array
 from npuc.ir import Graph, npu, shape_of, top
-from npuc.program.bm1684x.commands import LANES, TABLE
+from npuc.program.bm1684x.commands import LANES
 from npuc.schedule.bm1684x.chip_ops import (
     ChipLayer,
     ChipTile,
@@ -43,14 +43,9 @@ from npuc.schedule.bm1684x.work import (
     Builder,
     Operand,
     constant,
-    lanes,
-    sizes,
 )
 from npuc.schedule.rules import NotHere
 from npuc.schedule.rules.common import requantization_of
-
-_LOOK_UP = 13
-"""Of SG: every lane has the table."""
 
 
 @dataclass(frozen=True)
@@ -270,14 +265,8 @@ class ChipTable(ChipLayer):
             for row, count in channel_chunks(y.shape[1], y.lane_rows if whole else 1):
                 for at, width in _pieces(plane):
                     source, target = x.row(n, row) + at, y.row(n, row) + at
-                    rows = (count + LANES - 1) // LANES
-                    span = rows * aligned(width)
-                    build.tiu(
-                        "SG", [lanes(table, 256), lanes(source, span)],
-                        [lanes(target, span)], tsk_eu_typ=_LOOK_UP, opd0_str=TABLE, opd0_h=1, opd0_w=256,
-                        opd1_c=count, opd1_w=width, res0_addr=target, opd0_addr=table, opd1_addr=source,
-                        **sizes("res0", (1, count, 1, width)),
-                    )  # fmt: skip
+                    shape = (1, count, 1, width)
+                    build.look_up(LocalTensor(source, shape), LocalTensor(target, shape), table)
 
 
 def _pieces(plane: int) -> Iterator[tuple[int, int]]:

@@ -8,9 +8,10 @@ engine that it may not overtake.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from npuc.schedule.bm1684x.work import Issue, Span
+from npuc.schedule.bm1684x.memory import share_bank
+from npuc.schedule.bm1684x.work import LOOK_UP, Issue, Span
 
 REACH = 1000
 """Commands that a load may move up past."""
@@ -56,6 +57,18 @@ def hoisted(issues: Sequence[Issue], reach: int = REACH) -> list[Issue]:
     return order
 
 
+def settled(issue: Issue) -> Issue:
+    """A command as it depends on where its operands are in the end: elements are looked up fast across banks."""
+    if issue.form != "SG" or any_share_bank(*issue.reads, *issue.writes):
+        return issue
+    return replace(issue, values={**issue.values, "tsk_eu_typ": LOOK_UP})
+
+
+def any_share_bank(*spans: Span) -> bool:
+    """Whether two of them have bytes in one bank of a lane."""
+    return any(share_bank(a[1:], b[1:]) for i, a in enumerate(spans) for b in spans[:i])
+
+
 def ordered(issues: Sequence[Issue]) -> list[Ordered]:
     """Numbers and waits of commands in their order."""
     queues: dict[str, list[Issue]] = {"tiu": [], "gdma": []}
@@ -69,5 +82,5 @@ def ordered(issues: Sequence[Issue]) -> list[Ordered]:
                 waited[engine] = number
                 break
         queues[engine].append(issue)
-        done.append(Ordered(issue, len(queues[engine]), waited[engine]))
+        done.append(Ordered(settled(issue), len(queues[engine]), waited[engine]))
     return done

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from npuc.program.bm1684x.commands import LANES, STRIDED, TYPE_CODES, Engine
+from npuc.program.bm1684x.commands import LANES, STRIDED, TABLE, TYPE_CODES, Engine
 from npuc.schedule.bm1684x.layout import LARGEST, LocalTensor, Shape
 
 Space = Literal["local", "coefficients", "activations"]
@@ -71,10 +71,16 @@ class Issue:
         )
 
 
+LOOK_UP, LOOK_UP_SLOWLY = 5, 13
+"""Elements looked up in a table that every lane has: `tsk_eu_typ` of SG. The fast one needs its operands and its result in
+different banks; which it is, is known when all addresses are."""
 COPY_FROM_OPERAND, MULTIPLY, ADD, SUBTRACT, MAXIMUM, MINIMUM = 19, 0, 2, 3, 4, 5
-"""Element-wise operations: `tsk_eu_typ` of AR."""
+AND, ADD_WITHIN, SHIFT = 7, 15, 21
+"""Element-wise operations: `tsk_eu_typ` of AR. Sums wrap; ADD_WITHIN stays within the type of its result. SHIFT shifts the first
+operand to the left by the second, to the right where that is negative."""
 _COMMUTE = frozenset({MULTIPLY, ADD, MAXIMUM, MINIMUM})
-HALF_UP = 5
+FLOOR, HALF_UP = 3, 5
+"""Roundings."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,11 @@ def constant(value: int, dtype: str = "i32") -> Operand:
     return Operand(value & 0xFFFFFFFF, dtype, constant=True)
 
 
+def shift_by(places: int) -> Operand:
+    """How far a SHIFT goes to the left, as one number."""
+    return Operand(places & 0xFF, "i8", constant=True)
+
+
 class Builder:
     """Collects commands in program order."""
 
@@ -107,9 +118,20 @@ class Builder:
         self.issues.append(Issue(form, values, tuple(reads), tuple(writes), self.layer))
 
     def elementwise(
-        self, operation: int, shape: Shape, result: Operand, first: Operand, second: Operand | None = None
+        self,
+        operation: int,
+        shape: Shape,
+        result: Operand,
+        first: Operand,
+        second: Operand | None = None,
+        *,
+        right: int = 0,
+        rounding: int = FLOOR,
     ) -> None:
-        """One AR command: result = first op second; plain operations wrap."""
+        """One AR command: result = first op second; plain operations wrap.
+
+        A product of 32 bits may be shifted `right`: it has 64 bits until then. `rounding` is that of shifts.
+        """
         if second is not None and second.strides and not first.strides and operation in _COMMUTE:
             first, second = second, first  # as the vendor's encoder has them: the operand with strides first
         values: dict[str, int] = {"tsk_eu_typ": operation, "tsk_opd_num": 1 if second is None else 2}
@@ -129,6 +151,9 @@ class Builder:
                 for axis, stride in zip("nchw", operand.strides, strict=True):
                     # The vendor refuses a result that stands still along an axis, also along one that has a single step.
                     values[f"{name}_{axis}_str"] = max(stride, 1) if name == "res0" else stride
+        values["opd2_n_str"] = rounding if right or operation == SHIFT else 0
+        if right:
+            values |= {"tsk_opd_num": 3, "opd2_const": 1, "opd2_addr": -right & 0xFF}
         written: Span = ("local", result.address, result.address + result.size)
         self.tiu("AR", reads, [written], **values, **sizes("res0", shape))
 
@@ -168,6 +193,17 @@ class Builder:
             self.elementwise(MAXIMUM, tensor.shape, place, place, constant(low, "i8"))
         if high < 127:
             self.elementwise(MINIMUM, tensor.shape, place, place, constant(high, "i8"))
+
+    def look_up(self, index: LocalTensor, result: LocalTensor, table: int) -> None:
+        """Elements of a table of 256, by the bytes of an int8 tensor (1, c, h, w)."""
+        _, c, h, w = index.shape
+        dtype = {1: "i8", 4: "i32"}[result.itemsize]
+        self.tiu(
+            "SG", [lanes(table, 256 * result.itemsize), lanes(index.address, index.size)],
+            [lanes(result.address, result.size)], tsk_eu_typ=LOOK_UP_SLOWLY, opd0_str=TABLE, opd0_h=1, opd0_w=256,
+            opd1_c=c, opd1_w=h * w, res0_addr=result.address, opd0_addr=table, opd1_addr=index.address,
+            res0_prec=TYPE_CODES[dtype], opd0_prec=TYPE_CODES[dtype], **sizes("res0", (1, c, 1, h * w)),
+        )  # fmt: skip
 
     def transpose(self, source: LocalTensor, target: LocalTensor) -> None:
         """A matrix (1, rows, 1, columns) with lanes for columns."""
