@@ -19,6 +19,7 @@ from npuc.program.file import load_compiled, save_compiled
 from npuc.program.model import ChipSubgraph, CpuSubgraph
 from npuc.runtime import Runner
 from npuc.runtime.engine import device_for
+from npuc.schedule.bm1684x.cycles import timeline
 from npuc.sim.functional import Simulator
 from npuc.target import load_target
 from support.sophgo import assert_equal_on_chip
@@ -130,6 +131,69 @@ def test_softmax(shape: tuple[int, ...], axis: int) -> None:
     graph = integers(lang.build({"y": lang.softmax(x * 4.0, axis=axis, name="s")}), s=(0.0, 1.0))
     inputs = {"x": np.random.default_rng(1).uniform(-1, 1.5, shape).astype(np.float32)}
     assert_equal_on_chip(graph, compiled(graph), inputs, distinct=min(shape[axis], 3))
+
+
+@pytest.mark.parametrize(
+    ("shape", "factors", "coordinates"),
+    [
+        ((1, 5, 7, 9), (2, 2), "half_pixel"), ((2, 70, 5, 6), (4, 3), "half_pixel"), ((1, 3, 8, 8), (2, 4), "asymmetric"),
+        ((1, 8, 1, 1), (6, 5), "half_pixel"), ((1, 64, 60, 60), (2, 2), "half_pixel"),
+    ],
+)  # fmt: skip
+def test_bilinear_resize(shape: tuple[int, ...], factors: tuple[int, int], coordinates: str) -> None:
+    sizes = (*shape[:2], shape[2] * factors[0], shape[3] * factors[1])
+    x = lang.input("x", shape)
+    y = lang.resize(x * 1.5, sizes=sizes, mode="linear", coordinates=coordinates, name="r")
+    check(lang.build({"y": y}), 3.0)
+
+
+def test_a_bilinear_resize_by_a_fraction_stays_float() -> None:
+    x = lang.input("x", (1, 4, 8, 8))
+    y = lang.resize(x * 1.5, sizes=(1, 4, 12, 12), mode="linear", name="r")
+    done = compile_program(integers(lang.build({"y": y})), TARGET, CompileOptions(island_threshold=0))
+    (host,) = (part for part in done.model.subgraphs if isinstance(part, CpuSubgraph))
+    assert "whole factors" in host.reasons["r"]
+
+
+def test_short_rows_share_lanes() -> None:
+    """Boxes of a detector: turned, joined, parted, scaled, joined again, as the last layers of SSD do it."""
+    x = lang.input("x", (1, 3, 16, 16))
+    parts = []
+    for number, (height, anchors) in enumerate(((16, 3), (8, 2))):
+        stride = 16 // height
+        y = lang.conv(
+            x, weights(number, 4 * anchors, 3, 3, 3, scale=0.4), strides=stride, pads=1, name=f"c{number}"
+        )
+        y = lang.permute(y, order=(0, 2, 3, 1))
+        parts.append(lang.reshape(y, shape=(1, height * height * anchors, 4)))
+    boxes = lang.concat(parts, axis=1, name="boxes")
+    left, right = lang.split(boxes, sizes=(2, 2), axis=2)
+    anchors_ = weights(7, 1, 896, 2)
+    centre = left * 0.5 + anchors_
+    size = lang.sigmoid(right) * weights(8, 2)
+    y = lang.concat([centre - size, centre + size], axis=2, name="y")
+    graph = lang.build(
+        {"y": y, "cut": lang.slice(boxes, offset=(0, 5, 0), steps=(1, 1, 1), shape=(1, 695, 4))}
+    )
+    done = check(graph, 4.0)
+    (schedule,) = (chip.schedule for chip in done.chips)
+    assert timeline(schedule.commands).total < 20_000
+
+
+@pytest.mark.parametrize(("axes", "keepdims"), [((1,), True), ((2,), True), ((2,), False)])
+def test_reductions_of_short_rows(axes: tuple[int, ...], keepdims: bool) -> None:
+    x = lang.input("x", (1, 120, 5))
+    check(lang.build({"y": lang.reduce(x * 2.0, kind="mean", axes=axes, keepdims=keepdims, name="r")}), 3.0)
+
+
+@pytest.mark.parametrize("other", [(7,), (1, 1, 7), (1, 96, 1), (96, 7)])
+@pytest.mark.parametrize("rows", [96, 1])
+def test_sums_of_rows_that_are_repeated(rows: int, other: tuple[int, ...]) -> None:
+    """An operand of fewer axes lies in other lanes than the result."""
+    if rows == 1:
+        other = tuple(min(size, 7) for size in other if size != 96) or (7,)
+    x = lang.input("x", (1, rows, 7))
+    check(lang.build({"y": x * 1.5 + weights(3, *other)}), 4.0)
 
 
 def test_a_softmax_of_longer_rows_stays_float() -> None:

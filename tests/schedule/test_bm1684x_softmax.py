@@ -54,7 +54,7 @@ def run(line: StraightLine, **given: int) -> dict[str, int]:
         }
         assert line.places[step.target] not in {line.places[name] for name in numbers}
         held[line.places[step.target]] = computed(step, numbers)
-    return {name: held[line.places[name]] for name in line.wanted}
+    return {name: held[line.places[name]] for name in line.read_after}
 
 
 def wanted(total: int, multiplier: int) -> tuple[int, int]:

@@ -40,7 +40,7 @@ def test_it_is_pinned() -> None:
 
 PINNED = {
     "aries-like": "0x74b3edf47dfaa1c6",
-    "bm1684x": "0x9e32a2330a50d82e",
+    "bm1684x": "0x7b8055c114bb518c",
     "bm1684x-like": "0xeee5caf765ab763c",
     "dpucahx8h-dwc-like": "0xe6dc8d7b2bdbbf67",
     "dpucvdx8g-c32b3-like": "0x9932e4b106def807",

@@ -13,14 +13,16 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.codegen.bm1684x import command_bytes
+from npuc.kernels.resampling import interpolation
 from npuc.program.bm1684x.commands import DDR_BASE, LANE_BYTES, LANES, Command, decode
+from npuc.schedule.bm1684x.bilinear import ChipBilinear
 from npuc.schedule.bm1684x.chip_ops import ChipLayer, ChipTile, TileOperand
 from npuc.schedule.bm1684x.elementwise import ChipAdd, ChipChoice, ChipMul, ChipRequant, ChipTable
 from npuc.schedule.bm1684x.layout import LaneRecord, LocalTensor, Shape, dense_strides, lane_bytes
 from npuc.schedule.bm1684x.linear import ChipWindow, OutputNumbers, conv_layer
 from npuc.schedule.bm1684x.memory import LaneMemory, NoRoom
-from npuc.schedule.bm1684x.order import Ordered, settled
-from npuc.schedule.bm1684x.placement import load_record
+from npuc.schedule.bm1684x.order import Ordered, with_its_look_up
+from npuc.schedule.bm1684x.placement import load_record, record_bytes
 from npuc.schedule.bm1684x.pooling import ChipAvgPool, ChipMaxPool
 from npuc.schedule.bm1684x.resize import ChipUpsample
 from npuc.schedule.bm1684x.softmax import ChipSoftmax, ChipSoftmaxOfChannels
@@ -91,7 +93,9 @@ class Drawer:
         other = self._numbers["gdma" if engine == "tiu" else "tiu"]
         waits = int(self._rng.integers(0, other + 1))
         bases = {"coefficients": DDR_BASE, "activations": DDR_BASE}
-        return decode(engine, command_bytes(Ordered(settled(issue), self._numbers[engine], waits), bases))
+        return decode(
+            engine, command_bytes(Ordered(with_its_look_up(issue), self._numbers[engine], waits), bases)
+        )
 
     # Numbers
 
@@ -158,8 +162,9 @@ class Drawer:
             inputs.append(LocalTensor(take(lane_bytes(shape)), shape))
         places = []
         for record in layer.records:
-            at = int(self._rng.integers(0, DDR - record.array().size - 8192)) // 64 * 64
-            draw.pokes.append((at, record.array().tobytes()))
+            data = record_bytes(record)
+            at = int(self._rng.integers(0, DDR - len(data) - 8192)) // 64 * 64
+            draw.pokes.append((at, data))
             places.append(take(record.size))
             load_record(build, record, Address("coefficients", at), places[-1])
         output = layer.tile_shape(rows[1] - rows[0])
@@ -266,6 +271,19 @@ class Drawer:
         y = _operand((n, c, h * factors[0], w * factors[1]))
         self.emit(build, draw, ChipUpsample((_operand((n, c, h, w)),), y, factors, granule=factors[0]))
 
+    def bilinear(self, build: Builder, draw: Draw) -> None:
+        """Blends of neighbours."""
+        n, c, h, w = self._shape(10)
+        factors = self._upto(4), self._upto(4)
+        y = _operand((n, c, h * factors[0], w * factors[1]))
+        mode = str(self._rng.choice(["half_pixel", "asymmetric"]))
+        tables = [
+            interpolation("single_rounding", size, size * f, mode)
+            for size, f in zip((h, w), factors, strict=True)
+        ]
+        layer = ChipBilinear((_operand((n, c, h, w)),), y, (tables[0], tables[1]), factors)
+        self.emit(build, draw, layer)
+
     def turn(self, build: Builder, draw: Draw) -> None:
         """Lanes for columns."""
         rows, columns = self._upto(300), self._upto(300)
@@ -347,6 +365,7 @@ FAMILIES: dict[str, Callable[[Drawer, Builder, Draw], None]] = {
     for name in (
         "conv", "depthwise", "max_pool", "average_pool", "add", "multiply", "requant", "choice", "table", "upsample", "turn",
         "fill_lanes", "load", "store", "between_lanes", "between_ddr", "fill_ddr", "softmax", "softmax_of_channels",
+        "bilinear",
     )
 }  # fmt: skip
 

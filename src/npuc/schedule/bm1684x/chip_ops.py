@@ -7,7 +7,7 @@ at once from tensors that are there whole, or some at a time from parts that it 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,16 @@ from npuc.ir import Graph, Value, shape_of
 from npuc.ir.dtypes import quant_of
 from npuc.program.bm1684x.commands import LANES
 from npuc.registries import Registry
-from npuc.schedule.bm1684x.layout import LaneRecord, LocalTensor, Rows, Shape, aligned, canonical, lane_bytes
+from npuc.schedule.bm1684x.layout import (
+    LaneRecord,
+    LocalTensor,
+    Rows,
+    Shape,
+    aligned,
+    canonical,
+    dense_strides,
+    lane_bytes,
+)
 from npuc.schedule.bm1684x.work import Builder
 from npuc.schedule.rules import NotHere
 
@@ -96,7 +105,7 @@ RULES: Registry[type, Rule] = Registry(
     "commands of the BM1684X for the op",
     provider=tuple(
         f"npuc.schedule.bm1684x.{name}"
-        for name in ("linear", "elementwise", "pooling", "reductions", "resize", "softmax")
+        for name in ("linear", "elementwise", "pooling", "reductions", "resize", "softmax", "bilinear")
     ),
 )
 """Op class to its rule."""
@@ -110,6 +119,13 @@ def operand(value: Value, shape: Sequence[int] | None = None) -> TileOperand:
     if kind is None or kind.dtype.name != "i8":
         raise NotHere("the commands of the BM1684X that npuc uses compute with int8")
     return TileOperand(value, canonical(shape_of(value) if shape is None else shape))
+
+
+def viewed(value: Value, shape: Shape) -> TileOperand:
+    """An operand or result as axes that it may have in DDR only."""
+    return replace(
+        operand(value), shape=shape, ddr_strides=None if canonical(shape_of(value)) == shape else dense_strides(shape)
+    )  # fmt: skip
 
 
 def zero_point(value: Value) -> int:

@@ -23,6 +23,7 @@ from npuc.schedule.bm1684x.chip_ops import (
     chip_rule,
     operand,
     row_chunk,
+    viewed,
     zero_point,
 )
 from npuc.schedule.bm1684x.layout import (
@@ -141,9 +142,14 @@ def binary_operands(op: Any, graph: Graph) -> tuple[TileOperand, ...]:
         full = (1,) * (len(y) - len(shape)) + tuple(shape)
         if len(y) > 4 and full != tuple(y):
             raise NotHere("it broadcasts a tensor of more than four axes")
-        entry = operand(value, full)
-        result = operand(op.y).shape
-        operands.append(replace(entry, spread=entry.shape[1] == 1 and result[1] > 1))
+        result, entry = operand(op.y).shape, operand(value, full)
+        if len(y) == 3:  # rows in the lanes of the result's
+            n, rows, width = full
+            entry = replace(entry, shape=(n, *(result[1:3] if rows > 1 else (1, 1)), width))
+        if entry.shape[1] == 1 and result[1] > 1:
+            operands.append(replace(entry, spread=True))
+        else:
+            operands.append(viewed(value, entry.shape))
     return tuple(operands)
 
 

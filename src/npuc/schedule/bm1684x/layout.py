@@ -24,11 +24,34 @@ def aligned(size: int) -> int:
     return ceil_div(size, EU_BYTES) * EU_BYTES
 
 
-def canonical(shape: Sequence[int]) -> Shape:
-    """Any shape as four axes: features are channels, and what is behind them is one plane.
+def rows_in_lanes(count: int) -> tuple[int, int]:
+    """Rows as lanes and rows of a lane: neighbours in one lane, so that the DMA moves them at once, if lanes come out even.
 
-    >>> canonical((1, 10)), canonical((1, 64, 100)), canonical((1, 2, 3, 4, 5))
-    ((1, 10, 1, 1), (1, 64, 1, 100), (1, 2, 3, 20))
+    >>> rows_in_lanes(10), rows_in_lanes(4420), rows_in_lanes(197)
+    ((10, 1), (52, 85), (197, 1))
+    """
+    if count <= LANES:
+        return count, 1
+    lanes_ = next((each for each in range(LANES, LANES // 2 - 1, -1) if count % each == 0), None)
+    return (count, 1) if lanes_ is None else (lanes_, count // lanes_)
+
+
+def canonical(shape: Sequence[int]) -> Shape:
+    """Any shape as four axes: features are channels, and what is behind them is one plane. Short rows of three axes share lanes.
+
+    >>> canonical((1, 10)), canonical((1, 64, 100)), canonical((1, 2, 3, 4, 5)), canonical((1, 600, 4))
+    ((1, 10, 1, 1), (1, 64, 1, 100), (1, 2, 3, 20), (1, 60, 10, 4))
+    """
+    if len(shape) == 3 and shape[2] < EU_BYTES:
+        return shape[0], *rows_in_lanes(shape[1]), shape[2]
+    return own_axes(shape)
+
+
+def own_axes(shape: Sequence[int]) -> Shape:
+    """The same with a place of its own among the four for each of up to four axes.
+
+    >>> own_axes((1, 600, 4))
+    (1, 600, 1, 4)
     """
     sizes = tuple(shape)
     if len(sizes) == 4:
@@ -118,6 +141,14 @@ class LaneRecord:
     def array(self) -> Array:
         """All of it, (lanes, bytes)."""
         return np.concatenate(self._parts, 1) if self._parts else np.zeros((self.lanes, 0), np.uint8)
+
+
+def close_weights(weight: Array) -> Array:
+    """The same without the zeros of the last group."""
+    outputs, inputs, kh, kw = weight.shape
+    groups = [weight[:, at : at + LANES] for at in range(0, inputs, LANES)]
+    rows = [group.reshape(outputs, -1, kh * kw).swapaxes(1, 2).reshape(outputs, -1) for group in groups]
+    return np.concatenate(rows, 1).astype(np.int8).view(np.uint8)
 
 
 def conv_weights(weight: Array) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 from npuc.arithmetic.kinds import Kind
 from npuc.arrays import Array, ceil_div
 from npuc.ir import Graph, npu, shape_of
-from npuc.program.bm1684x.commands import LANES, STRIDED, TYPE_CODES
+from npuc.program.bm1684x.commands import LANE_BYTES, LANES, STRIDED, TYPE_CODES
 from npuc.schedule.bm1684x.chip_ops import (
     ChipLayer,
     ChipTile,
@@ -35,8 +35,11 @@ from npuc.schedule.bm1684x.layout import (
     Rows,
     aligned,
     channel_chunks,
+    close_weights,
     conv_weights,
+    lane_bytes,
 )
+from npuc.schedule.bm1684x.packed import PackedWeights
 from npuc.schedule.bm1684x.work import COPY_FROM_OPERAND, Builder, Operand, lanes, sizes
 from npuc.schedule.rules import NotHere
 from npuc.schedule.rules.common import Requantization, requantization_of_operands, window_rows
@@ -47,6 +50,10 @@ MOST_DILATION = 16
 RECORD = 48 * 1024
 """Bytes of a lane of a part of the constants, as far as one row of channels does not need more."""
 MOST_RECORD = 128 * 1024
+ROOMY = LANE_BYTES // 4
+"""Bytes of a lane for operand and result, of layers that have room for weights as DDR has them and as the command has them."""
+STAGE = 64
+"""Bytes of a lane from the requantization of a row of channels to that of the next."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +205,19 @@ class ChipConv(WindowSums):
     pad_value: int
     parts: tuple[Rows, ...]
     """Channels of each record."""
+    line: int
+    """Bytes of the weights of an output channel, as the command has them."""
+    bias_step: int
+    """Bytes from the bias of a row of channels to that of the next."""
+    packed: PackedWeights | None = None
+    """How weights lie in the records, if not as the command has them."""
+
+    def scratch(self, rows: int) -> int:
+        """Sums, and weights as the command has them."""
+        sums = super().scratch(rows)
+        if self.packed is None:
+            return sums
+        return aligned(sums) + self.line * max(record.rows for record in self.records)
 
     def emit(self, build: Builder, tile: ChipTile) -> None:
         """By image and rows of channels: bias, sums, requantization, limits."""
@@ -207,6 +227,10 @@ class ChipConv(WindowSums):
             record = self.records[number]
             place = {name: base + at for name, at in record.offsets.items()}
             _, chunk = self.chunk(y.shape[2])
+            if self.packed is not None:
+                unpacked = tile.scratch + aligned(super().scratch(y.shape[2]))
+                self.packed.emit(build, part[1] - part[0], place["weight"], unpacked)
+                place["weight"] = unpacked
             for n in range(y.shape[0]):
                 for first, count in channel_chunks(part[1] - part[0], chunk):
                     self._chunk_commands(build, tile, x, y, n, part[0] // LANES + first, first, count, place)
@@ -230,7 +254,7 @@ class ChipConv(WindowSums):
         inputs, given = self.operand_rows(0, tile.rows), tile.given[0]
         window = self.window.fields(tile.rows, inputs, given, x.shape[3], ow)
         written = lanes(sums.address, sums.size)
-        bias = place["bias"] + 4 * first if self.has_bias else 0
+        bias = place["bias"] + self.bias_step * first if self.has_bias else 0
         rows = sums.lane_rows
         common = {
             "opd0_sign": 1, "opd1_sign": 1, "opd2_sign": 1, "res0_prec": TYPE_CODES["i32"], "opd3_const": 1,
@@ -246,10 +270,11 @@ class ChipConv(WindowSums):
             build.tiu("PORD", reads, [written], **common, **values, opd0_addr=at, opd1_addr=weights)
         else:
             if self.has_bias:
-                values_at = Operand(bias, "i32", (0, 1, 0, 0), size=4 * rows)
+                strides = (0, self.bias_step // 4, 0, 0)
+                values_at = Operand(bias, "i32", strides, size=self.bias_step * (rows - 1) + 4)
                 target = Operand(sums.address, "i32", size=sums.size)
                 build.elementwise(COPY_FROM_OPERAND, shape, target, values_at)
-            at, line = x.row(n, 0), self.records[0].offsets["line"]
+            at, line = x.row(n, 0), self.line
             weights = place["weight"] + first * line
             if (window["opd0_h"], window["opd0_w"]) != x.shape[2:]:
                 at += (inputs[0] - given[0]) * x.shape[3]
@@ -270,7 +295,7 @@ class ChipConv(WindowSums):
                 opd0_addr=at, opd1_addr=weights,
             )  # fmt: skip
         constant = self.stage.constant
-        build.requantize(shape, sums, out, "i32", constant or place["stage"] + 64 * first)
+        build.requantize(shape, sums, out, "i32", constant or place["stage"] + STAGE * first)
         build.clip(out, self.stage.low, self.stage.high)
 
 
@@ -288,23 +313,37 @@ def conv_layer(
     outputs = weight.shape[0]
     rows = weight.reshape(outputs, -1).astype(np.int8).view(np.uint8) if depthwise else conv_weights(weight)
     line = rows.shape[1]
+    packed = None if depthwise else PackedWeights(weight.shape[1], prod(weight.shape[2:]))
+    roomy = sum(lane_bytes(entry.shape) for entry in (x, y)) <= ROOMY
+    if packed is not None and packed.worth and roomy:
+        rows = close_weights(weight)
+    else:
+        packed = None
     several = max(1, RECORD // (line + 68))
     step = LANES * several
     parts = tuple((at, min(at + step, outputs)) for at in range(0, outputs, step))
     has_bias = bool(bias.any())
+    # A row of a requantization has 64 bytes, and uses 12: the bias lies behind them, unless it has to be close to others.
+    beside = stage.constant is None and has_bias and not (depthwise and outputs > LANES)
     records = []
     for low, high in parts:
         record = LaneRecord(high - low)
+        biases = bias[low:high].astype("<i4").reshape(-1, 1).view(np.uint8)
         if stage.constant is None:
-            record.add("stage", stage.table((low, high)), 64)
-        if has_bias:
-            record.add("bias", bias[low:high].astype("<i4").reshape(-1, 1).view(np.uint8), 4)
-        record.add("weight", rows[low:high], line)
-        record.offsets["line"] = line
+            table = stage.table((low, high))
+            record.add("stage", np.concatenate([table, biases], 1) if beside else table, STAGE)
+        if beside:
+            record.offsets["bias"] = record.offsets["stage"] + table.shape[1]
+        elif has_bias:
+            record.add("bias", biases, 4)
+        record.add("weight", rows[low:high], rows.shape[1])
         records.append(record)
     if max(record.size for record in records) > MOST_RECORD:
         raise NotHere(f"the weights of 64 channels take {line:,} bytes of each lane of the BM1684X")
-    return ChipConv((x,), y, window, stage, depthwise, has_bias, zero, parts, records=tuple(records))
+    step = STAGE if beside else 4
+    return ChipConv(
+        (x,), y, window, stage, depthwise, has_bias, zero, parts, line, step, packed, records=tuple(records)
+    )  # fmt: skip
 
 
 def _bias(op: Any, graph: Graph, weight: Array, zero: int) -> Array:

@@ -6,7 +6,7 @@ Each is a list of blocks: which elements of an operand (from where, by which ste
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -14,7 +14,7 @@ from npuc.ir import Graph, Value, shape_of, top
 from npuc.ir.dtypes import quant_of
 from npuc.registries import Registry
 from npuc.schedule.bm1684x.chip_ops import operand
-from npuc.schedule.bm1684x.layout import LARGEST, Shape, canonical
+from npuc.schedule.bm1684x.layout import LARGEST, Shape, canonical, own_axes
 from npuc.schedule.rules import NotHere
 
 MOST_STEP = 128
@@ -33,6 +33,8 @@ class Block:
     target: Shape
     """The first element of the result."""
     target_steps: Shape
+    views: tuple[Shape, Shape] | None = None
+    """Shapes of operand and result, if the axes above are theirs in DDR only: several rows of three axes share a lane."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ ONES: Shape = (1, 1, 1, 1)
 ZEROS: Shape = (0, 0, 0, 0)
 
 
-def _check(blocks: Sequence[Block]) -> None:
+def _moves(result: Value, blocks: Sequence[Block], fill: int | None = None) -> Moves:
+    """Blocks that the commands can move, or the reason why not."""
     for block in blocks:
         operand(block.value)
         if min(block.steps) < 1:
@@ -77,6 +80,20 @@ def _check(blocks: Sequence[Block]) -> None:
             )
         if max(block.shape) > LARGEST:
             raise NotHere(f"an axis is longer than {LARGEST}, the largest of a command of the BM1684X")
+    return Moves(result, tuple(_in_lanes(block, result) for block in blocks), fill)
+
+
+def _in_lanes(block: Block, result: Value) -> Block:
+    """A block as the lanes have it: rows of three axes may share them, and the second axis then has no place of its own."""
+    shapes = _images(block.value), _images(result)
+    held = canonical(shape_of(block.value)), canonical(shape_of(result))
+    if shapes == held:
+        return block
+    rows = {shape[1] for shape in (*shapes, block.shape)}
+    if len(rows) > 1 or held[0][1:3] != held[1][1:3]:
+        return replace(block, views=shapes)
+    n, _, _, w = block.shape
+    return replace(block, shape=(n, *held[0][1:3], w))
 
 
 def _images(value: Value) -> Shape:
@@ -84,7 +101,7 @@ def _images(value: Value) -> Shape:
     shape = shape_of(value)
     if len(shape) > 4:
         raise NotHere(f"npuc moves tensors of up to four axes on the BM1684X, and this has {len(shape)}")
-    return canonical(shape)
+    return own_axes(shape)
 
 
 def axis_place(axis: int, rank: int) -> int:
@@ -108,8 +125,7 @@ def concat(op: Any, graph: Graph) -> list[Movement]:
         shape = _images(value)
         blocks.append(Block(value, shape, ZEROS, ONES, _at(axis, at), ONES))
         at += shape[axis]
-    _check(blocks)
-    return [Moves(op.y, tuple(blocks))]
+    return [_moves(op.y, blocks)]
 
 
 def _spread(numbers: Sequence[int], rank: int, other: int) -> Shape:
@@ -125,8 +141,7 @@ def slice_(op: Any, graph: Graph) -> list[Movement]:
     shape, rank = _images(op.y), len(shape_of(op.x))
     start, steps = _spread(op.offset, rank, 0), _spread(op.steps, rank, 1)
     block = Block(op.x, shape, start, steps, ZEROS, ONES)
-    _check([block])
-    return [Moves(op.y, (block,))]
+    return [_moves(op.y, [block])]
 
 
 @moves(top.Split)
@@ -141,9 +156,8 @@ def split(op: Any, graph: Graph) -> list[Movement]:
         block = Block(
             value=op.x, shape=shape, start=_at(axis, at), steps=ONES, target=ZEROS, target_steps=ONES
         )
-        _check([block])
         at += shape[axis]
-        movements.append(Moves(value, (block,)))
+        movements.append(_moves(value, [block]))
     return movements
 
 
@@ -154,13 +168,12 @@ def pad(op: Any, graph: Graph) -> list[Movement]:
         raise NotHere(f"npuc has no commands of the BM1684X for a pad of mode {op.mode} by {list(op.pads)}")
     rank = len(shape_of(op.x))
     block = Block(op.x, _images(op.x), ZEROS, ONES, _spread(op.pads[:rank], rank, 0), ONES)
-    _check([block])
     _images(op.y)
     kind = quant_of(op.x)
     assert kind is not None
     least, most = kind.dtype.limits
     value = min(max(round(op.value / kind.scale) + kind.zero_point, least), most)
-    return [Moves(op.y, (block,), value)]
+    return [_moves(op.y, [block], value)]
 
 
 @moves(top.SpaceToDepth)
@@ -173,8 +186,7 @@ def space_to_depth(op: Any, graph: Graph) -> list[Movement]:
         for i in range(b)
         for j in range(b)
     ]
-    _check(blocks)
-    return [Moves(op.y, tuple(blocks))]
+    return [_moves(op.y, blocks)]
 
 
 @moves(top.DepthToSpace)
@@ -192,8 +204,7 @@ def depth_to_space(op: Any, graph: Graph) -> list[Movement]:
         for i in range(b)
         for j in range(b)
     ]  # fmt: skip
-    _check(blocks)
-    return [Moves(op.y, tuple(blocks))]
+    return [_moves(op.y, blocks)]
 
 
 @moves(top.Permute)

@@ -57,7 +57,7 @@ def hoisted(issues: Sequence[Issue], reach: int = REACH) -> list[Issue]:
     return order
 
 
-def settled(issue: Issue) -> Issue:
+def with_its_look_up(issue: Issue) -> Issue:
     """A command as it depends on where its operands are in the end: elements are looked up fast across banks."""
     if issue.form != "SG" or any_share_bank(*issue.reads, *issue.writes):
         return issue
@@ -82,5 +82,5 @@ def ordered(issues: Sequence[Issue]) -> list[Ordered]:
                 waited[engine] = number
                 break
         queues[engine].append(issue)
-        done.append(Ordered(settled(issue), len(queues[engine]), waited[engine]))
+        done.append(Ordered(with_its_look_up(issue), len(queues[engine]), waited[engine]))
     return done

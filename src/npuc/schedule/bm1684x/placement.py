@@ -22,6 +22,8 @@ from npuc.schedule.bm1684x.layout import (
 from npuc.schedule.bm1684x.memory import Bytes, LaneMemory, NoRoom
 from npuc.schedule.bm1684x.work import Address, Builder
 
+FULL_SPEED = 3 * 4096 + 1
+"""Bytes of DDR between the first and the last run of a transfer that takes no longer than its bytes need."""
 _WIDE = 4096
 """Bytes of a row of a long record."""
 
@@ -219,10 +221,7 @@ class Placement:
 
     def record(self, record: LaneRecord) -> Address:
         """The constants of a layer, among the coefficients."""
-        array = record.array()
-        if record.size > 65535:
-            array = np.pad(array, ((0, 0), (0, -record.size % _WIDE)))
-        return self._keep(array.tobytes())
+        return self._keep(record_bytes(record))
 
     def _keep(self, data: bytes) -> Address:
         address = Address("coefficients", self._coefficient_bytes)
@@ -234,15 +233,24 @@ class Placement:
 
 def record_room(record: LaneRecord) -> int:
     """Bytes of a lane that it takes."""
-    return record.size if record.size <= 65535 else record.size + -record.size % _WIDE
+    return record.size if record.size <= LARGEST else record.size + -record.size % _WIDE
+
+
+def record_step(record: LaneRecord) -> int:
+    """Bytes of DDR from one lane to the next: so many that the whole spans what DDR is at its full speed for."""
+    if record.size > LARGEST or record.lanes == 1:
+        return record_room(record)
+    return max(record.size, aligned(FULL_SPEED // (record.lanes - 1)))
+
+
+def record_bytes(record: LaneRecord) -> bytes:
+    """Constants as they lie in DDR."""
+    return np.pad(record.array(), ((0, 0), (0, record_step(record) - record.size))).tobytes()
 
 
 def load_record(build: Builder, record: LaneRecord, address: Address, at: int) -> None:
     """Constants to a byte of the lanes."""
-    size = record.size
-    shape = (1, record.lanes, 1, size)
-    if size > 65535:
-        size += -size % _WIDE
-        shape = (1, record.lanes, size // _WIDE, _WIDE)
-    strides = dense_strides(shape)
-    build.move(address, Address("local", at), shape, strides, strides)
+    size, step = record_room(record), record_step(record)
+    shape = (1, record.lanes, 1, size) if size <= LARGEST else (1, record.lanes, size // _WIDE, _WIDE)
+    own = dense_strides(shape)
+    build.move(address, Address("local", at), shape, (record.lanes * step, step, *own[2:]), own)

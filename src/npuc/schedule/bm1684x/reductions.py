@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from npuc.ir import Graph, npu, shape_of, top
-from npuc.schedule.bm1684x.chip_ops import ChipLayer, TileOperand, chip_rule, operand, zero_point
-from npuc.schedule.bm1684x.layout import Shape
+from npuc.schedule.bm1684x.chip_ops import ChipLayer, TileOperand, chip_rule, operand, viewed, zero_point
+from npuc.schedule.bm1684x.layout import Shape, own_axes
 from npuc.schedule.bm1684x.linear import ChipWindow, OutputNumbers, conv_layer
 from npuc.schedule.bm1684x.movement import axis_place
 from npuc.schedule.bm1684x.pooling import ChipAvgPool, ChipMaxPool
@@ -25,15 +25,18 @@ def _operands(op: Any) -> tuple[TileOperand, TileOperand, ChipWindow, bool]:
     if rank > 4:
         raise NotHere(f"npuc reduces tensors of up to four axes on the BM1684X, and this has {rank}")
     places = {axis_place(axis % rank, rank) for axis in op.axes}
+    axes = own_axes(shape_of(op.x))
+    if _CHANNELS in places:  # rows that share lanes go to lanes of their own
+        x = viewed(op.x, axes)
     if 0 in places and x.shape[0] > 1:
         raise NotHere("it reduces images to one, which lie in the same lanes")
     reduced = _reduced(x.shape, sorted(places))
-    if operand(op.y).shape[:2] != reduced[:2]:
+    if own_axes(shape_of(op.y))[:2] != _reduced(axes, sorted(places))[:2]:
         raise NotHere("its result has other channels than its operand, and so lies in other lanes")
     kernel = (x.shape[2] if 2 in places else 1, x.shape[3] if 3 in places else 1)
     window = ChipWindow(kernel, (1, 1), (1, 1), (0, 0))
     window.check(x.shape, reduced)
-    return x, TileOperand(op.y, reduced), window, _CHANNELS in places
+    return x, viewed(op.y, reduced), window, _CHANNELS in places
 
 
 def _reduced(shape: Shape, places: Sequence[int]) -> Shape:

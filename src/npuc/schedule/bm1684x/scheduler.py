@@ -16,6 +16,7 @@ from npuc.ir.definition import TensorOp
 from npuc.program.bm1684x.commands import LANE_BYTES, LANES
 from npuc.schedule.bm1684x.chip_ops import RULES, ChipLayer, ChipTile, TileOperand, lane_need
 from npuc.schedule.bm1684x.layout import (
+    LARGEST,
     LocalTensor,
     Rows,
     Shape,
@@ -23,6 +24,7 @@ from npuc.schedule.bm1684x.layout import (
     channel_chunks,
     dense_strides,
     lane_bytes,
+    rows_in_lanes,
 )
 from npuc.schedule.bm1684x.memory import Bytes, NoRoom
 from npuc.schedule.bm1684x.movement import MOVES, ONES, ZEROS, Block, Movement, Moves, Turn
@@ -32,6 +34,8 @@ from npuc.schedule.bm1684x.prefetch import prefetched
 from npuc.schedule.bm1684x.work import COPY_FROM_OPERAND, Address, Operand, constant
 from npuc.schedule.rules import NotHere
 
+SHORT_RUN = 256
+"""Bytes of a run for which the DMA takes as long as for one byte."""
 RECORDS = 96 * 1024
 """Bytes of a lane for constants of a layer; if it has more, they come part by part."""
 
@@ -305,12 +309,19 @@ class _Scheduler:
                 at.build.move(source.plus(begin), target.plus(end), shape, from_, to)
             return
         resident = [movement.result, *(block.value for block in movement.blocks)]
+        in_lanes = not any(block.views for block in movement.blocks)
+        short = False  # runs in DDR for which the DMA takes as long as for longer ones
         for block in movement.blocks:
-            if block.steps[3] > 1:  # the DMA would move element by element
+            width = min(at.stored(block.value).shape[3], block.shape[3])
+            parted = block.shape[3] < max(
+                at.stored(value).shape[3] for value in (block.value, movement.result)
+            )
+            short |= parted and width < SHORT_RUN and block.shape[1] * block.shape[2] > LANES
+            if in_lanes and (block.steps[3] > 1 or short):
                 self._bring(block.value, resident)
         place: LocalTensor | None = None
         any_local = any(at.stored(block.value).local is not None for block in movement.blocks)
-        if movement.result in self._uses and any_local:
+        if (movement.result in self._uses or short) and any_local and in_lanes:
             try:
                 place = at.place(movement.result, resident, evict=False)
             except NoRoom:
@@ -333,6 +344,10 @@ class _Scheduler:
                 address = at.in_ddr(movement.value)
                 source = LocalTensor(self._take(lane_bytes(shape), taken, [movement.value]), shape)
                 at.load(address, shape, source)
+            if self._turned_in_runs(movement, source, taken):
+                for place in taken:
+                    at.memory.give(place)
+                return True
             target = LocalTensor(self._take(lane_bytes(turned), taken, [movement.value]), turned)
         except NoRoom:
             for place in taken:
@@ -342,6 +357,39 @@ class _Scheduler:
         at.store(target, at.reserve(movement.result))
         for place in taken:
             at.memory.give(place)
+        return True
+
+    def _turned_in_runs(self, movement: Turn, source: LocalTensor, taken: list[int]) -> bool:
+        """A matrix is turned so that each lane has neighbouring rows of the result, which the DMA then stores as one run.
+
+        Columns that are to be neighbours in a lane are put 64 apart first, as a transposition gives every lane each 64th.
+        """
+        at = self._at
+        _, rows, _, columns = source.shape
+        count, each = rows_in_lanes(columns)
+        if each == 1 or rows >= SHORT_RUN:
+            return False
+        first, last = len(taken), each * LANES
+        apart, turned, dense = (1, rows, 1, last), (1, last, 1, rows), (1, count, each, rows)
+        try:
+            spots = [
+                self._take(lane_bytes(shape), taken, [movement.value]) for shape in (apart, turned, dense)
+            ]
+        except NoRoom:
+            while len(taken) > first:
+                at.memory.give(taken.pop())
+            return False
+        spread, target, result = (
+            LocalTensor(spot, shape) for spot, shape in zip(spots, (apart, turned, dense), strict=True)
+        )
+        pitches = [local.pitch if local.lane_rows > 1 else 0 for local in (source, spread)]
+        begin = Operand(source.address, "i8", (0, pitches[0], 1, each), size=source.size)
+        end = Operand(spread.address, "i8", (0, pitches[1], LANES, 1), size=spread.size)
+        at.build.elementwise(COPY_FROM_OPERAND, (1, rows, each, count), end, begin)
+        at.build.transpose(spread, target)
+        begin = Operand(target.address, "i8", (0, 0, target.pitch, 1), size=target.size)
+        at.build.elementwise(COPY_FROM_OPERAND, dense, Operand(result.address, "i8", size=result.size), begin)
+        at.store(result, at.reserve(movement.result))
         return True
 
     def _bring(self, value: Value, resident: Sequence[Value]) -> None:
@@ -365,6 +413,12 @@ class _Scheduler:
     def _block(self, movement: Moves, block: Block, place: LocalTensor | None) -> None:
         at = self._at
         source = at.stored(block.value)
+        if block.views is not None:
+            begin, strides = _ddr_side(at.in_ddr(block.value), block.views[0], block.start, block.steps)
+            to = at.reserve(movement.result)
+            end, own = _ddr_side(to, block.views[1], block.target, block.target_steps)
+            at.build.move(begin, end, *_one_run(block.shape, strides, own))
+            return
         if place is not None and source.local is not None and _keeps_lanes(block):
             self._copy(block, source.local, place)
             return
@@ -433,6 +487,14 @@ def _local_side(local: LocalTensor, start: Shape, steps: Shape) -> tuple[Address
     plain = local.strides
     strides = (plain[0] * steps[0], plain[1], plain[2] * steps[2], steps[3])
     return Address("local", offset, c % LANES), strides
+
+
+def _one_run(shape: Shape, source: Shape, target: Shape) -> tuple[Shape, Shape, Shape]:
+    """Whole rows that follow each other on both sides, as one run."""
+    n, c, h, w = shape
+    if h == 1 and source[3] == target[3] == 1 and source[1] == target[1] == w and c * w <= LARGEST:
+        return (n, 1, 1, c * w), (source[0], c * w, c * w, 1), (target[0], c * w, c * w, 1)
+    return shape, source, target
 
 
 def _ddr_side(address: Address, shape: Shape, start: Shape, steps: Shape) -> tuple[Address, Shape]:

@@ -22,10 +22,9 @@ from npuc.program.bm1684x.commands import LANE_BYTES, LANES
 from npuc.schedule.bm1684x.chip_ops import (
     ChipLayer,
     ChipTile,
-    TileOperand,
     chip_rule,
     lane_need,
-    operand,
+    viewed,
     zero_point,
 )
 from npuc.schedule.bm1684x.layout import (
@@ -33,8 +32,7 @@ from npuc.schedule.bm1684x.layout import (
     LaneRecord,
     LocalTensor,
     Shape,
-    canonical,
-    dense_strides,
+    rows_in_lanes,
 )
 from npuc.schedule.bm1684x.planes import Plane, greatest, halves, total
 from npuc.schedule.bm1684x.straight_line import Step, StraightLine
@@ -97,17 +95,17 @@ def _divisor(width: int) -> Iterator[Step]:
 
 def _quotient() -> Iterator[Step]:
     """`n` of `a`."""
-    one = 1 << 30
+    unit = 1 << 30
     yield Step("minus a", SUBTRACT, 0, "a")
-    yield Step("slope", MULTIPLY, "a", round(one * 8 / 17), right=31)
-    yield Step("v 0", SUBTRACT, round(one * 16 / 17), "slope")  # of 1 / (1 + a), 30 bits behind the point
+    yield Step("slope", MULTIPLY, "a", round(unit * 8 / 17), right=31)
+    yield Step("v 0", SUBTRACT, round(unit * 16 / 17), "slope")  # of 1 / (1 + a), 30 bits behind the point
     for i in range(3):
         yield Step(f"part {i}", MULTIPLY, "a", f"v {i}", right=31)
         yield Step(f"product {i}", ADD, f"part {i}", f"v {i}")
-        yield Step(f"error {i}", SUBTRACT, one, f"product {i}")
+        yield Step(f"error {i}", SUBTRACT, unit, f"product {i}")
         yield Step(f"step {i}", MULTIPLY, f"v {i}", f"error {i}", right=30)
         yield Step(f"v {i + 1}", ADD, f"v {i}", f"step {i}")
-    yield Step("half n", SUBTRACT, one, "v 3")
+    yield Step("half n", SUBTRACT, unit, "v 3")
     yield Step("n 0", ADD, "half n", "half n")
     yield from _upper_rest("0")
     # The rest over the divisor, rounded, but not up where it is close to one half.
@@ -119,7 +117,7 @@ def _quotient() -> Iterator[Step]:
     yield Step("low product", MULTIPLY, "n 1", "minus a")
     yield Step("lower rest", AND, "low product", 0xFFFF)
     yield Step("half a", SHIFT, "a", -1)
-    yield Step("half", ADD, "half a", one)
+    yield Step("half", ADD, "half a", unit)
     yield Step("upper half", SHIFT, "half", -16)
     yield Step("lower half", AND, "half", 0xFFFF)
     yield Step("upper gap", SUBTRACT, "upper rest 1", "upper half")
@@ -250,22 +248,9 @@ class ChipSoftmaxOfChannels(ChipSoftmax):
             build.transpose(done, LocalTensor(y.row(n, 0), flat))
 
 
-def rows_in_lanes(count: int) -> tuple[int, int]:
-    """Rows as lanes and rows of a lane: neighbours in one lane, so that the DMA moves them at once, if lanes come out even.
-
-    >>> rows_in_lanes(10), rows_in_lanes(4420), rows_in_lanes(197)
-    ((10, 1), (52, 85), (197, 1))
-    """
-    if count <= LANES:
-        return count, 1
-    lanes_ = next((each for each in range(LANES, LANES // 2 - 1, -1) if count % each == 0), None)
-    return (count, 1) if lanes_ is None else (lanes_, count // lanes_)
-
-
 @chip_rule(npu.Softmax)
 def softmax(op: Any, graph: Graph) -> ChipLayer:
     """Along any axis."""
-    operand(op.x), operand(op.y)
     shape = shape_of(op.x)
     axis = op.axis % len(shape)
     multiplier, shift = op.parameters[:2]
@@ -282,14 +267,10 @@ def softmax(op: Any, graph: Graph) -> ChipLayer:
     record = LaneRecord(LANES)
     record.add("exponentials", np.tile(_words(fine), (LANES, 1)), 1024)
     numbers = (multiplier, 29 + shift, zero_point(op.y), op.lo, op.hi)
-    whole = canonical(shape)
     for kind, view in _views(shape, axis):
         if max(view) > LARGEST:
             continue
-        strides = None if view == whole else dense_strides(view)
-        layer = kind(
-            (TileOperand(op.x, view, strides),), TileOperand(op.y, view, strides), *numbers, records=(record,), banks=True
-        )  # fmt: skip
+        layer = kind((viewed(op.x, view),), viewed(op.y, view), *numbers, records=(record,), banks=True)
         if lane_need(layer, 1, view[2]) + record.size <= LANE_BYTES:
             return layer
     raise NotHere("its rows do not fit the lanes of the BM1684X")

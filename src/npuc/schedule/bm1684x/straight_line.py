@@ -31,11 +31,11 @@ class Step:
 
 @dataclass(frozen=True)
 class StraightLine:
-    """Steps, each of which gives a new name; `given` are there before the first, `wanted` are read after the last."""
+    """Steps, each of which gives a new name; `given` are there before the first, `read_after` are read after the last."""
 
     steps: tuple[Step, ...]
     given: tuple[str, ...]
-    wanted: tuple[str, ...]
+    read_after: tuple[str, ...]
 
     @cached_property
     def places(self) -> Mapping[str, int]:
@@ -44,7 +44,7 @@ class StraightLine:
         for number, step in enumerate(self.steps):
             last |= {name: number for name in (step.first, step.second) if isinstance(name, str)}
             last.setdefault(step.target, number)
-        last |= dict.fromkeys(self.wanted, len(self.steps))
+        last |= dict.fromkeys(self.read_after, len(self.steps))
         held = {name: place for place, name in enumerate(self.given)}
         places = dict(held)
         for number, step in enumerate(self.steps):
