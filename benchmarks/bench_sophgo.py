@@ -21,13 +21,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from accuracy_networks import NETWORKS, Network
+from accuracy_networks import NETWORKS, Case, Network
 from accuracy_scores import Score
 from peers import ROOT
 
@@ -42,7 +43,7 @@ from npuc.runtime.bm1684x import VendorProcess
 from support.bm1684x.timelines import program_time, vendor_totals
 from support.sophgo import libraries
 
-NAMES = ("resnet20", "mobilenet_v2", "squeezenet", "ultraface", "yolox_nano", "ppocr_det")
+NAMES = ("digits", "resnet20", "mobilenet_v2", "squeezenet", "ultraface", "yolox_nano", "ppocr_det")
 
 
 @dataclass
@@ -60,6 +61,29 @@ class Result:
     """Cycles with waits for single commands, which only npuc's timeline knows."""
 
 
+class Demo:
+    """The demo network, with the samples that lie beside it: the first to calibrate, the others to measure."""
+
+    shape = (1, 1, 8, 8)
+    float_file = ROOT / "examples" / "digits.onnx"
+
+    def __init__(self) -> None:
+        with np.load(ROOT / "examples" / "digits_samples.npz") as data:
+            self._images, self._labels = data["image"], data["label"]
+
+    def calibration(self, count: int) -> list[Array]:
+        """Samples to calibrate with."""
+        return [self._images[i : i + 1] for i in range(count)]
+
+    def measured(self, count: int) -> list[Case]:
+        """Others."""
+        last = len(self._images)
+        return [
+            Case(partial(self._images.__getitem__, slice(i, i + 1)), int(self._labels[i]))
+            for i in range(last - count, last)
+        ]
+
+
 def run(words: Sequence[str | Path], folder: Path, **environment: str) -> float:
     """A command; the CPU time that it took."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -72,7 +96,7 @@ def run(words: Sequence[str | Path], folder: Path, **environment: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def calibration(network: Network, folder: Path, title: str, count: int) -> Path:
+def calibration(network: Network | Demo, folder: Path, title: str, count: int) -> Path:
     """Samples as files that both tools read."""
     place = folder / "calibration"
     place.mkdir()
@@ -82,7 +106,7 @@ def calibration(network: Network, folder: Path, title: str, count: int) -> Path:
 
 
 def by_npuc(
-    network: Network,
+    network: Network | Demo,
     folder: Path,
     data: Path,
     samples: list[tuple[Array, int]],
@@ -118,7 +142,7 @@ def by_npuc(
 
 
 def by_vendor(
-    network: Network,
+    network: Network | Demo,
     toolchain: Path,
     folder: Path,
     data: Path,
@@ -190,7 +214,7 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name in arguments.networks:
-        network = NETWORKS[name]
+        network = Demo() if name == "digits" else NETWORKS[name]
         graph = import_model(network.float_file)
         title = graph.inputs[0].name
         cases = network.measured(arguments.samples)
