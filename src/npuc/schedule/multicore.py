@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
 
@@ -58,6 +58,7 @@ class CoreGrouping:
     cores: int
     rate: float
     """Bytes a cycle of the memory between groups."""
+    _counts: dict[tuple[int, int], list[int]] = field(default_factory=dict, init=False)
 
     @property
     def runs_ahead(self) -> bool:
@@ -142,12 +143,7 @@ class CoreGrouping:
     def _by_rows(self, start: int, end: int, into: bool, out: bool) -> tuple[float, Group | None]:
         best: tuple[float, Group | None] = (inf, None)
         layers = self.grouping.network.layers[start:end]
-        if any(not layer.by_rows for layer in layers):
-            return best
-        limit = max(layer.outputs[0].rows for layer in layers)
-        counts = [self.cores * n for n in _ROUNDS if self.cores * n <= limit]
-        while counts and not self.grouping.can_cut(start, end, counts[-1]):
-            counts.pop()
+        counts = self._tile_counts(start, end)
         held = self._held(start, end, into, out)
 
         def fits(count: int) -> bool:
@@ -176,40 +172,55 @@ class CoreGrouping:
                 best = cost, Group(start, end, count)
         return best
 
-    def _held(self, start: int, end: int, into: bool, out: bool) -> set[Tensor]:
-        """The tensors that are spread over cores while a group runs."""
-        held = {*(self.grouping.on_chip(start) if into else ()), *(self.grouping.on_chip(end) if out else ())}
-        return {tensor for tensor in held if self.grouping.producers[tensor] >= 0}
+    def _tile_counts(self, start: int, end: int) -> list[int]:
+        """Into how many tiles a group may be cut by rows: as many for each core."""
+        key = start, end
+        if key not in self._counts:
+            layers, counts = self.grouping.network.layers[start:end], []
+            if all(layer.by_rows for layer in layers):
+                limit = max(layer.outputs[0].rows for layer in layers)
+                counts = [self.cores * n for n in _ROUNDS if self.cores * n <= limit]
+            while counts and not self.grouping.can_cut(start, end, counts[-1]):
+                counts.pop()
+            self._counts[key] = counts
+        return self._counts[key]
 
-    def _memory(self, start: int, end: int, count: int, held: set[Tensor]) -> float:
+    def _held(self, start: int, end: int, into: bool, out: bool) -> set[int]:
+        """The numbers of the tensors that are spread over cores while a group runs."""
+        held = {*(self.grouping.on_chip(start) if into else ()), *(self.grouping.on_chip(end) if out else ())}
+        numbers, producers = self.grouping.numbers.numbers, self.grouping.producers
+        return {numbers[tensor] for tensor in held if producers[tensor] >= 0}
+
+    def _memory(self, start: int, end: int, count: int, held: set[int]) -> float:
         """Bytes that a core needs for a group, with its part of the tensors that stay and what it has of other cores' rows."""
         tiled = self.grouping.tiled_memory(start, end, count, False, False, True)
         if not held or tiled == inf:
             return tiled
-        rows = self.grouping.tile_rows(start, end, count, count // 2)
+        network = self.grouping.numbers
+        rows = self.grouping.numbered_rows(start, end, count, count // 2)
         assert rows is not None
-        for tensor in held:
-            own, here = ceil_div(tensor.rows, self.cores), 0
-            if tensor in rows:  # it is in one object, and not in one a tile
-                here = rows[tensor][1] - rows[tensor][0]
-                copies = 2 if self.grouping.producers[tensor] < start else 1
-                tiled -= copies * aligned(here * tensor.row_size)
-            tiled += aligned(min(own + here, tensor.rows) * tensor.row_size)
+        for number in held:
+            size, here = network.row_sizes[number], 0
+            own = ceil_div(network.tensors[number].rows, self.cores)
+            if number in rows:  # it is in one object, and not in one a tile
+                here = rows[number][1] - rows[number][0]
+                copies = 2 if network.producers[number] < start else 1
+                tiled -= copies * aligned(here * size)
+            tiled += aligned(min(own + here, network.tensors[number].rows) * size)
         return tiled
 
     def _seams(self, start: int, end: int, count: int) -> float:
         """Bytes of rows that cores have from each other."""
-        core = self.cores // 2
-        size = 0
-        low, high = (self.grouping.tile_rows(start, end, count, tile) for tile in (
-            count * core // self.cores, count * (core + 1) // self.cores - 1
-        ))  # fmt: skip
+        core, network = self.cores // 2, self.grouping.numbers
+        first, last = count * core // self.cores, count * (core + 1) // self.cores - 1
+        low, high = (self.grouping.numbered_rows(start, end, count, tile) for tile in (first, last))
         assert low is not None and high is not None
-        for tensor in self.grouping.on_chip(start):
-            if tensor in low and self.grouping.producers[tensor] >= 0:
-                own = own_rows(tensor, core, self.cores)
-                rows = max(own[0] - low[tensor][0], 0) + max(high[tensor][1] - own[1], 0)
-                size += rows * tensor.row_size
+        size = 0
+        for number in self._held(start, end, True, False):
+            if number in low:
+                own = own_rows(network.tensors[number], core, self.cores)
+                rows = max(own[0] - low[number][0], 0) + max(high[number][1] - own[1], 0)
+                size += rows * network.row_sizes[number]
         return float(size * self.cores)
 
     def _largest_share(self, rows: int, tiles: int) -> float:

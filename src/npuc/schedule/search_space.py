@@ -13,6 +13,8 @@ from npuc.schedule.tiler import Choices
 
 _AHEAD = 256
 """Barriers that constants are loaded ahead of."""
+_ROOM = 0.6
+"""The part of local memory that groups are planned with where the rest is for constants that come ahead."""
 SearchPoint = Mapping[str, Any]
 """Arguments of `npuc.schedule.search.assembled`."""
 
@@ -27,7 +29,7 @@ def search_space(
     usual = Choices()
     points: list[tuple[int, SearchPoint]] = [
         *([(1, {"level": 1, "cores": cores})] if cores > 1 else []),
-        *(_on_cores(cores, usual) if cores > 1 else []),
+        *(_on_cores(cores, usual, local) if cores > 1 else []),
         (1, {"level": 1}),
         (1, {"level": 1, "choices": replace(usual, seams=2, chunk=usual.chunk // 2)}),
         (0 if level == 0 else 2, {"level": 0}),
@@ -62,20 +64,24 @@ def search_space(
     return list(first.values())
 
 
-def _on_cores(cores: int, usual: Choices) -> list[tuple[int, SearchPoint]]:
+def _on_cores(cores: int, usual: Choices, local: int) -> list[tuple[int, SearchPoint]]:
     """Points with constants that run ahead of barriers: with care, in blocks of the usual size or small ones, or as early as
     there is room for them.
 
     Tensors behind a block of constants in the queue wait for it, and all cores share the channel: small blocks hold them up less.
+    There groups leave some of the memory to constants that come ahead.
     """
     points: list[tuple[int, SearchPoint]] = []
-    for weight, patience, chunk in (
-        (0.5, usual.patience, usual.chunk),
-        (0.5, usual.patience, usual.chunk // 3),
-        (0.0, 1 << 20, usual.chunk),
+    few = {"memory": int(_ROOM * local)}
+    for weight, patience, chunk, more in (
+        (0.5, usual.patience, usual.chunk, {}),
+        (0.5, usual.patience, usual.chunk // 3, few),
+        (0.0, 1 << 20, usual.chunk, {}),
     ):
         choices = replace(usual, ahead=_AHEAD, patience=patience, chunk=chunk)
-        points.append((1, {"level": 1, "cores": cores, "transfer_weight": weight, "choices": choices}))
+        points.append(
+            (1, {"level": 1, "cores": cores, "transfer_weight": weight, "choices": choices, **more})
+        )
     return points
 
 

@@ -89,7 +89,7 @@ class Tiles(Lifetimes):
 
     def tile_rows(self, first: int, last: int, tiles: int, tile: int) -> dict[Tensor, Rows] | None:
         """The rows of every tensor of a group that one tile computes or reads; None if it cannot be cut."""
-        return self._named(self._numbered_rows(first, last, tiles, tile))
+        return self._named(self.numbered_rows(first, last, tiles, tile))
 
     def seam(self, first: int, last: int, tiles: int, tile: int) -> dict[Tensor, Rows]:
         """The rows of a tile that the next one needs too, of tensors that are read in the group; none behind the last."""
@@ -99,7 +99,8 @@ class Tiles(Lifetimes):
         tensors = self.numbers.tensors
         return None if rows is None else {tensors[number]: some for number, some in rows.items()}
 
-    def _numbered_rows(self, first: int, last: int, tiles: int, tile: int) -> dict[int, Rows] | None:
+    def numbered_rows(self, first: int, last: int, tiles: int, tile: int) -> dict[int, Rows] | None:
+        """The same by the numbers of tensors."""
         key, known = (first, last, tiles, tile), self.memo.rows
         if key not in known:
             known[key] = rows_of_tile(self.numbers.layers, *key)
@@ -108,7 +109,7 @@ class Tiles(Lifetimes):
     def _numbered_seam(self, first: int, last: int, tiles: int, tile: int) -> dict[int, Rows]:
         if tile + 1 >= tiles:
             return {}
-        rows, following = (self._numbered_rows(first, last, tiles, number) for number in (tile, tile + 1))
+        rows, following = (self.numbered_rows(first, last, tiles, number) for number in (tile, tile + 1))
         assert rows is not None and following is not None
         uses = self.numbers.uses
         return {
@@ -152,9 +153,9 @@ class Tiles(Lifetimes):
     ) -> float:
         """The same without constants."""
         tallest = _tallest(self.network.layers[last - 1].outputs[0].rows, tiles)
-        rows = self._numbered_rows(first, last, tiles, tallest)
+        rows = self.numbered_rows(first, last, tiles, tallest)
         if rows is None or (
-            seams and self._numbered_rows(first, last, tiles, min(tallest + 1, tiles - 1)) is None
+            seams and self.numbered_rows(first, last, tiles, min(tallest + 1, tiles - 1)) is None
         ):
             return inf
         held = {*(self.on_chip(first) if resident_in else ()), *(self.on_chip(last) if resident_out else ())}
@@ -191,7 +192,7 @@ class Tiles(Lifetimes):
 
     def can_cut(self, first: int, last: int, tiles: int) -> bool:
         """Whether a group can be cut into so many tiles."""
-        return self._numbered_rows(first, last, tiles, tiles // 2) is not None
+        return self.numbered_rows(first, last, tiles, tiles // 2) is not None
 
     def _tile_counts(self, first: int, last: int, limit: int) -> list[int]:
         """Into how many tiles a group may be cut."""
@@ -218,7 +219,7 @@ class Tiles(Lifetimes):
         for tile, weight in (
             ((0, 1), (tiles // 2, tiles - 2), (tiles - 1, 1)) if tiles > 2 else ((0, 1), (1, 1))
         ):
-            rows = self._numbered_rows(first, last, tiles, tile)
+            rows = self.numbered_rows(first, last, tiles, tile)
             assert rows is not None
             for layer, form in zip(self.network.layers[first:last], network.layers[first:last], strict=True):
                 assert form is not None
@@ -236,7 +237,7 @@ class Tiles(Lifetimes):
         for tile, weight in (
             ((0, 1), (tiles // 2, tiles - 2), (tiles - 1, 1)) if tiles > 2 else ((0, 1), (1, 1))
         ):
-            rows = self._numbered_rows(first, last, tiles, tile)
+            rows = self.numbered_rows(first, last, tiles, tile)
             assert rows is not None
             kept = self._numbered_seam(first, last, tiles, tile - 1) if tile else {}
             for layer, form in zip(self.network.layers[first:last], network.layers[first:last], strict=True):
