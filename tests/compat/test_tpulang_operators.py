@@ -40,6 +40,11 @@ def _cases() -> tuple[list[Any], dict[str, tuple[Any, Any]]]:
         "cond_select": (tpul.cond_select(tpul.relu(x), x, z), torch.where(X > 0, X, Z)),
         "select": (tpul.select(x, z, x, z, "Greater"), torch.maximum(X, Z)),
         "tan": (tpul.tan(x), X.tan()),
+        "matmul": (tpul.matmul(x, z, right_transpose=True), X @ Z.transpose(2, 3)),
+        "matmul turned": (
+            tpul.matmul(x, z, input_transpose=True, output_transpose=True),
+            (X.transpose(2, 3) @ Z).transpose(2, 3),
+        ),
         "sinh": (tpul.sinh(x), X.sinh()),
         "cosh": (tpul.cosh(x), X.cosh()),
         "arccos": (tpul.arccos(tpul.tanh(x)), X.tanh().acos()),

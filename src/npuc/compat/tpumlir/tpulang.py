@@ -297,9 +297,39 @@ def clamp(input: Tensor, min: float, max: float, out_name: str | None = None) ->
 clip = clamp
 
 
-def matmul(input: Tensor, right: Tensor, bias: Tensor | None = None, out_name: str | None = None) -> Tensor:
-    """The product of matrices."""
-    return apply(lang.matmul, [input, right] if bias is None else [input, right, bias], out_name)
+def matmul(
+    input: Tensor,
+    right: Tensor,
+    bias: Tensor | None = None,
+    input_transpose: bool = False,
+    right_transpose: bool = False,
+    output_transpose: bool = False,
+    keep_dims: bool = True,
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
+    """The product of matrices; each may be turned, which exchanges its last two axes."""
+    if not keep_dims or out_dtype not in (None, input.dtype):
+        raise NetworkError(
+            f"the product of {input.dtype} is {input.dtype} with all its axes: keep_dims=False and out_dtype={out_dtype} are "
+            "not supported",
+            where="matmul",
+        )
+    name = out_name or SESSION.next_name()
+    sides = [
+        _turned(side.value, f"{name}/{which}") if turned else side.value
+        for side, turned, which in ((input, input_transpose, "left"), (right, right_transpose, "right"))
+    ]
+    if bias is not None:
+        sides.append(bias.value)
+    product = lang.matmul(*sides, name=f"{name}/product" if output_transpose else name)
+    return result(_turned(product, name) if output_transpose else product, name)
+
+
+def _turned(x: lang.Tensor, name: str) -> lang.Tensor:
+    """A tensor with its last two axes exchanged."""
+    order = (*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2)
+    return lang.permute(x, order=order, name=name)
 
 
 def softmax(input: Tensor, axis: int, out_name: str | None = None) -> Tensor:
