@@ -122,20 +122,25 @@ def table(rows: Mapping[tuple[str, str], Sequence[Result]], wanted: Iterable[tup
         if not best:
             continue
         first = next(iter(best.values()))
-        stated = first["protocol"]
         exact = f"{first['float']:.1f} {first['metric']}" if first["float"] is not None else ""
-        cells = [_cell(best.get(tool)) for tool in TITLES]
-        size = f"{name} ({stated['images']}, {stated['calibration']})"
+        cells = [_cell(best.get(tool), _size(first)) for tool in TITLES]
+        size = f"{name} {_size(first)}"
         lines.append(f"| {size} | {scheme} | {exact} | {' | '.join(cells)} | {verdict(best)} |")
     missing = [f"{name} {scheme}" for name, scheme in wanted if not rows.get((name, scheme))]
     text = "\n".join(lines) + "\n"
     return text + (f"\nRows that were not run: {', '.join(missing)}.\n" if missing else "")
 
 
-def _cell(result: Result | None) -> str:
+def _size(result: Result) -> str:
+    """The numbers of samples that were measured and calibrated on."""
+    return f"({result['protocol']['images']}, {result['protocol']['calibration']})"
+
+
+def _cell(result: Result | None, usual: str) -> str:
+    """A result in a line; its numbers of samples, too, where they are not the `usual` ones of the row."""
     if result is None:
         return ""
-    words = f"{decibels(result):.1f} dB"
+    words = f"{decibels(result):.1f} dB" + (f" {_size(result)}" if _size(result) != usual else "")
     if result["figure"] is None:
         return f"{result['cosine']:.4f}, {words}"
     return "{:.1f} ({:+.1f} ± {:.1f}), {}".format(result["figure"], *result["to float"], words)

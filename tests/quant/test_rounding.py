@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -138,6 +140,36 @@ def test_weights_of_few_bits_are_rounded_together_by_default() -> None:
     assert others.validated_sqnr(done.graph) > others.validated_sqnr(plain.graph) + 3
     said = [note for note in done.graph.notes if "weights of few bits left" in note]
     assert said and any("rounded the weights of" in note for note in done.graph.notes), done.graph.notes
+
+
+@pytest.mark.parametrize("stated", [False, True])
+def test_weights_learn_slower_where_they_learned_nothing_that_holds(
+    monkeypatch: pytest.MonkeyPatch, context: QuantizationContext, start: Candidate, stated: bool
+) -> None:
+    """The first rate gains nothing on the validation samples; a fifth of it, with twice the iterations, does."""
+    pytest.importorskip("torch", reason="needs the extra npuc[torch]")
+    from npuc.quant.adaquant.options import AdaQuantOptions
+    from npuc.quant.adaquant.step import AdaQuant
+    from npuc.quant.gptq.step import Gptq
+
+    better = Gptq().propose(start, context)
+    assert better is not None
+    poor = replace(start, sqnr=15.0)
+    tried: list[tuple[float, int]] = []
+
+    def learned(
+        self: AdaQuant, best: Candidate, context: object, layers: object, options: AdaQuantOptions
+    ) -> Candidate:
+        tried.append((options.weight_rate, options.iterations))
+        return best if options.weight_rate > 0.005 else better
+
+    monkeypatch.setattr(AdaQuant, "_learned", learned)
+    options = AdaQuantOptions(weight_rate=0.01) if stated else AdaQuantOptions()
+    found = AdaQuant(options).propose(poor, context)
+    assert found is (poor if stated else better)
+    assert tried == ([(0.01, 100)] if stated else [(0.01, 100), (pytest.approx(0.002), 200)])
+    tried.clear()
+    assert AdaQuant().propose(replace(start, sqnr=25.0), context) is not None and len(tried) == 1
 
 
 def test_integers_stay_inside_their_type_and_their_sums(start: Candidate) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -107,3 +108,24 @@ def test_ranges_come_before_16_bits_unless_they_cannot_be_enough(
     monkeypatch.setattr(fallback, "with_wide_layers", with_wide_layers)
     decibels, words, share = default(graph)
     assert done == order and decibels > 6 and 0 < share <= MOST_LAYERS, (done, decibels, words)
+
+
+@pytest.mark.parametrize(("from_start", "chosen"), [(9.0, "start"), (5.0, "steps")])
+def test_16_bits_go_to_the_network_before_the_quick_steps_where_those_are_in_the_way(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, from_start: float, chosen: str
+) -> None:
+    """Equalization that is only nearly exact leaves an error which no number of bits makes up for."""
+    inputs = [{"x": sample} for sample in samples(8)]
+    context = QuantizationContext(graph, inputs, lambda op: SCHEMES["pow2"])
+    start = replace(context.start(), sqnr=1.0, notes=("start",))
+    stepped = replace(start, sqnr=3.0, notes=("steps",))
+    monkeypatch.setattr(
+        fallback,
+        "with_wide_layers",
+        lambda best, context: replace(best, sqnr=from_start if best is start else 6.5),
+    )
+    wide = fallback.wide_if_useless(stepped, context, start)
+    assert wide is not None and wide.notes == (chosen,)
+    better = replace(stepped, sqnr=7.0)  # not hopeless: the steps are built upon
+    found = fallback.wide_if_useless(better, context, start)
+    assert found is not None and found.notes == ("steps",)

@@ -16,9 +16,10 @@ from npuc.ir import Graph, value_name
 from npuc.quant.adaquant.options import AdaQuantOptions
 from npuc.quant.bias_correction import correct_biases
 from npuc.quant.ladder.context import Candidate, QuantizationContext
-from npuc.quant.ladder.sequence import step
-from npuc.quant.layers import integer_layers
+from npuc.quant.ladder.sequence import WORTH, step
+from npuc.quant.layers import IntegerLayer, integer_layers
 from npuc.quant.prequantized import integer_types
+from npuc.quant.tuning import GOOD
 from npuc.words import counted
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ _CORRECTED = 32
 """The number of samples that are used to correct the biases of the learned integers."""
 _SEARCHED = 16
 """The number of samples on which positions are searched; a quarter of them checks what each block chose."""
+_SLOWER = 0.2
+"""The rate of weights of a second try, where what they learned at first does not hold on other samples."""
 _ON_CUDA = {"iterations": 300, "batch": 32}
 """The defaults on a GPU, where iterations are cheap."""
 
@@ -43,18 +46,40 @@ class AdaQuant:
         self._options = options
 
     def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
-        """The best network with learned parameters; an error without torch, or if torch cannot run the network."""
+        """The best network with learned parameters; an error without torch, or if torch cannot run the network.
+
+        With few samples, weights can learn what holds for these alone. If nothing is gained on the validation samples of a
+        network that needs it, they learn once more, slower and for longer, unless their rate was stated.
+        """
         layers = integer_layers(best.source, best.quantized, best.scheme_of)
         if not layers:
             return None
         require_torch("this needs PyTorch, which is not installed")
-        from npuc.quant.adaquant.learn import free_scales, learn, power_scales
-        from npuc.quant.adaquant.lowering import lost, lower_learned, type_origins
-
         options = self._options or context.adaquant
         if context.device != "cpu":
             explicit = options.model_fields_set
             options = options.model_copy(update={k: v for k, v in _ON_CUDA.items() if k not in explicit})
+        proposed = self._learned(best, context, layers, options)
+        stated = not options.weight_rate or "weight_rate" in options.model_fields_set
+        if proposed is None or stated or best.sqnr >= GOOD or context.gain(proposed, best) >= WORTH:
+            return proposed
+        slower = options.model_copy(
+            update={"weight_rate": options.weight_rate * _SLOWER, "iterations": 2 * options.iterations}
+        )
+        again = self._learned(best, context, layers, slower)
+        return proposed if again is None else context.best_of([proposed, again])
+
+    def _learned(
+        self,
+        best: Candidate,
+        context: QuantizationContext,
+        layers: Sequence[IntegerLayer],
+        options: AdaQuantOptions,
+    ) -> Candidate | None:
+        """The network with parameters that were learned at these rates."""
+        from npuc.quant.adaquant.learn import free_scales, learn, power_scales
+        from npuc.quant.adaquant.lowering import lost, lower_learned, type_origins
+
         types = integer_types(best.quantized)
         origins = type_origins(best.source, best.table, best.scheme_of)
         free = free_scales(origins, {value_name(v): v for v in origins}, types, best.scheme_of)

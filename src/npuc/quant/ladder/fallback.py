@@ -20,6 +20,7 @@ from npuc.quant.ladder.wide_layers import USELESS, with_wide_layers
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.layers import integer_layers
 from npuc.quant.tuning import GOOD, Tuned
+from npuc.quant.widening import GAIN
 from npuc.transform.eliminate_dead_code import drop_unused_weights
 
 if TYPE_CHECKING:
@@ -48,11 +49,22 @@ def needs_fallback(graph: Graph, tuned: Tuned, samples: Sequence[Sample]) -> str
     return "weights of few bits" if any(map(has_few_bits, layers)) else None
 
 
-def wide_if_useless(best: Candidate, context: QuantizationContext) -> Candidate | None:
-    """The network with 16 bits for few layers, if per-tensor scales leave it of little use and that helps; None otherwise."""
+def wide_if_useless(
+    best: Candidate, context: QuantizationContext, start: Candidate | None = None
+) -> Candidate | None:
+    """The network with 16 bits for few layers, if per-tensor scales leave it of little use and that helps; None otherwise.
+
+    What the quick steps gained over `start` may be in the way: equalization through functions changes the float network a little,
+    and no number of bits makes up for that. So where they left it hopeless, 16 bits are given to `start`, and only if that is not
+    better to what the steps made of it.
+    """
     layers = integer_layers(best.source, best.quantized, best.scheme_of)
     if best.sqnr >= USELESS or all(layer.scheme.per_channel for layer in layers):
         return None
+    if start is not None and start is not best and best.sqnr < HOPELESS:
+        wide = with_wide_layers(start, context)
+        if wide is not None and wide.sqnr >= best.sqnr + GAIN:
+            return wide
     return with_wide_layers(best, context)
 
 
@@ -95,7 +107,7 @@ def fallback(
 def _per_tensor(start: Candidate, context: QuantizationContext, results: list[StepResult]) -> Candidate:
     """The network after the steps for per-tensor scales, and with 16 bits for few layers where they do not suffice."""
     best = run_steps(context, STEPS, start=start, report=results.append)
-    wide = with_wide_layers(best, context) if best.sqnr < HOPELESS else None
+    wide = wide_if_useless(best, context, start) if best.sqnr < HOPELESS else None
     best = run_steps(context, LAST_STEPS, start=wide or best, report=results.append)
     if wide is None and best.sqnr < USELESS:
         best = with_wide_layers(best, context) or best

@@ -135,7 +135,7 @@ def run_pipeline_steps(
         pipeline_options.report(f"default: {start.sqnr:.2f} dB ({time.perf_counter() - begun:.1f} s)")
         run = partial(run_steps, context, report=pipeline_options.report, enough=pipeline_options.enough)
         best = run([name for name in names if name in QUICK], start=start)
-        wide = wide_if_useless(best, context) if may_widen else None
+        wide = wide_if_useless(best, context, start) if may_widen else None
         if wide is not None:
             pipeline_options.report(wide.notes[-1])
         others = [entry for entry in chosen(names) if entry.name not in QUICK]
