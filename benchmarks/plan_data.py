@@ -21,6 +21,8 @@ _DEFAULT = re.compile(r"default: (?P<before>-?[\d.]+) dB \((?P<seconds>[\d.]+) s
 _STEP = re.compile(
     r"(?P<step>\w+): (?P<before>-?[\d.]+) to (?P<after>-?[\d.]+) dB, (?P<verdict>.*) \((?P<seconds>[\d.]+) s\)"
 )
+_NOTHING = re.compile(r"(?P<step>\w+): nothing to do")
+"""A step that does not apply under a scheme: it gains nothing and takes no time."""
 
 
 def pairs(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -44,17 +46,20 @@ def steps(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for result in results:
         lines = result["notes"].get("steps", [])
         default = _DEFAULT.match(lines[0]) if lines else None
-        for match in filter(None, map(_STEP.match, lines)) if default else ():
-            gain = float(match["after"]) - float(match["before"]) if match["verdict"] == "kept" else 0.0
-            assert default is not None
+        for line in lines if default else ():
+            match = _STEP.match(line) or _NOTHING.match(line)
+            if match is None or default is None:
+                continue
+            ran = match.groupdict()
+            gain = float(ran["after"]) - float(ran["before"]) if ran.get("verdict") == "kept" else 0.0
             found.append(
                 {
                     "network": result["protocol"]["network"],
                     "kind": _KINDS[result["protocol"]["scheme"]],
-                    "step": match["step"],
+                    "step": ran["step"],
                     "device": result["protocol"]["device"].split(":")[0],
                     "gain": round(gain, 2),
-                    "time": round(float(match["seconds"]) / max(0.1, float(default["seconds"])), 2),
+                    "time": round(float(ran.get("seconds", 0.0)) / max(0.1, float(default["seconds"])), 2),
                 }
             )
     return found
