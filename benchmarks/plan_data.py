@@ -1,6 +1,6 @@
 """What `npuc quantize --plan` expects of the ladder, out of the results of the accuracy benchmark.
 
-Reads benchmarks/results/accuracy and writes src/npuc/quant/ladder/measured.json: pairs of decibels and points of top-1 lost, of
+Reads benchmarks/results and writes src/npuc/quant/ladder/measured.json: pairs of decibels and points of top-1 lost, of
 npuc's own results, and for each step that ran its gain (0 where it was left out) and its time in that of the same run's default.
 
     python benchmarks/plan_data.py
@@ -15,6 +15,8 @@ from typing import Any
 from accuracy_job import RESULTS
 from peers import ROOT
 
+EARLIER = RESULTS.parent / "earlier_pairs.json"
+"""Pairs of networks that an earlier npuc made: whatever made the error, so many points were lost at so many decibels."""
 FILE = ROOT / "src" / "npuc" / "quant" / "ladder" / "measured.json"
 _KINDS = {"w8a8": "per channel", "pow2": "per tensor", "w4a8": "few bits"}
 _DEFAULT = re.compile(r"default: (?P<before>-?[\d.]+) dB \((?P<seconds>[\d.]+) s\)")
@@ -23,6 +25,12 @@ _STEP = re.compile(
 )
 _NOTHING = re.compile(r"(?P<step>\w+): nothing to do")
 """A step that does not apply under a scheme: it gains nothing and takes no time."""
+
+
+def earlier_pairs() -> list[dict[str, Any]]:
+    """Pairs that no result has any more. Without them the curve would end at the least decibels of today's results."""
+    content: list[dict[str, Any]] = json.loads(EARLIER.read_text())
+    return content
 
 
 def pairs(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -68,7 +76,7 @@ def steps(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def main() -> None:
     """Write the file."""
     results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
-    content = {"pairs": pairs(results), "steps": steps(results)}
+    content = {"pairs": [*pairs(results), *earlier_pairs()], "steps": steps(results)}
     lines = [
         f' "{key}": [\n' + ",\n".join(f"  {json.dumps(entry)}" for entry in entries) + "\n ]"
         for key, entries in content.items()

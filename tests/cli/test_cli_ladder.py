@@ -17,7 +17,7 @@ _SHARED = Path(__file__).parents[3] / "shared"
 
 
 def test_steps_are_climbed_and_the_path_is_printed(npuc: Any, here: Path) -> None:
-    line = ("quantize", _DIGITS, "--calib", _SAMPLES, "--max-count", 48, "--ladder", "mixed,equalize")
+    line = ("quantize", _DIGITS, "--calib", _SAMPLES, "--max-count", 96, "--ladder", "mixed,equalize")
     line += ("--scheme", "pow2")
     done = npuc(*line, "-o", "a.mlir")
     assert done.status == 0, done.err

@@ -153,7 +153,7 @@ def float_twin(path: Path) -> bytes:
         for entry in vars(import_module(f"tflite.{table}")) if table else ():
             if view is not None and entry.startswith(f"{table}Add"):
                 key = entry.removeprefix(f"{table}Add")
-                several = hasattr(view.table, f"{key}AsNumpy")
+                several = hasattr(getattr(import_module(f"tflite.{table}"), table), f"{key}AsNumpy")
                 fields[key] = view.integers(key) if several else view.number(key)
         inputs = [twins[i] if i >= 0 else None for i in op.inputs]
         operators.append(TFLiteOperator(op.name, 1, inputs, [twins[i] for i in op.outputs], table, fields))
