@@ -10,9 +10,10 @@ import dataclasses
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import reduce
 from typing import Any, ClassVar, TypeVar, cast, get_args
 
 from xdsl.ir import Block, Operation, Region
@@ -201,6 +202,12 @@ _PatternT = TypeVar("_PatternT", bound=RewritePattern)
 _OpT = TypeVar("_OpT", bound=Operation)
 
 
+def _named(text: str, names: Mapping[str, Any]) -> Any:
+    """What a name of an annotation stands for, such as `MatMul` or `top.MatMul`."""
+    first, *rest = text.strip().split(".")
+    return reduce(getattr, rest, names[first])
+
+
 def rewrites(
     function: Callable[[_PatternT, _OpT, PatternRewriter], None],
 ) -> Callable[[_PatternT, Operation, PatternRewriter], None]:
@@ -211,8 +218,10 @@ def rewrites(
     """
     name = function.__code__.co_varnames[1]
     text = function.__annotations__[name]
-    annotation = eval(text, function.__globals__) if isinstance(text, str) else text
-    kinds: tuple[type[Operation], ...] = get_args(annotation) or (annotation,)
+    named = (
+        [_named(part, function.__globals__) for part in text.split("|")] if isinstance(text, str) else [text]
+    )
+    kinds: tuple[type[Operation], ...] = tuple(kind for part in named for kind in get_args(part) or (part,))
 
     def method(self: _PatternT, op: Operation, rewriter: PatternRewriter) -> None:
         if isinstance(op, kinds):

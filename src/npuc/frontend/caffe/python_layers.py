@@ -1,11 +1,12 @@
 """Caffe's Python layers: classes derived from `caffe.Layer`, in a file that the user names as a plugin.
 
     # my_layer.py, as it was written for Caffe
+    import json
     import caffe
 
     class AbsAdd(caffe.Layer):
         def setup(self, bottom, top):
-            self.b = eval(self.param_str)["b_val"]
+            self.b = json.loads(self.param_str)["b_val"]
         def reshape(self, bottom, top):
             top[0].reshape(*bottom[0].data.shape)
         def forward(self, bottom, top):
