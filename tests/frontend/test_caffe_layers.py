@@ -428,6 +428,24 @@ NUMPY: dict[str, tuple[Shapes, list[str], Oracle]] = {
         [layer("LSTM", "x cont s", parameters=RECURRENT)],
         lambda x, w: _steps(x["x"], w, x["cont"], x["s"]),
     ),
+    "LSTM with the marks of a layer": (
+        {"x": (4, 2, 6)},
+        [
+            layer(
+                "ContinuationIndicator",
+                "",
+                "cont",
+                "continuation_indicator_param { time_step: 4 batch_size: 2 }",
+            ),
+            layer("LSTM", "x cont", parameters=RECURRENT),
+        ],
+        lambda x, w: _steps(x["x"], w),
+    ),
+    "Lstm of caffe-lstm": (
+        {"x": (8, 3, 2)},
+        [layer("Lstm", parameters="lstm_param { num_output: 5 batch_size: 2 clipping_threshold: 0.1 }")],
+        lambda x, w: _steps(x["x"].reshape(4, 2, 3, 2), {0: w[0], 1: w[2], 2: w[1]}).reshape(8, 5),
+    ),
     "RNN": ({"x": (4, 2, 6)}, [layer("RNN", parameters=RECURRENT)], lambda x, w: _rnn(x["x"], w)),
 }
 
@@ -451,6 +469,41 @@ def test_a_layer_is_as_in_numpy(tmp_path: Path, name: str) -> None:
     ours, blobs = run(tmp_path, net(shapes, *layers), inputs)
     wanted = np.asarray(oracle(inputs, blobs.get("y", {})), np.float32)
     assert_close({"y": ours["y"]}, {"y": wanted})
+
+
+def test_the_marks_of_a_layer_begin_a_sequence_as_torch_does(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    shapes: Shapes = {"x": (7, 2, 6)}
+    inputs = sample(shapes)
+    marks = "continuation_indicator_param { time_step: 7 batch_size: 2 }"
+    text = net(
+        shapes,
+        layer("ContinuationIndicator", "", "cont", marks),
+        layer("LSTM", "x cont", parameters=RECURRENT),
+    )
+    ours, blobs = run(tmp_path, text, inputs)
+    hidden = blobs["y"][2].shape[1]
+    order = np.concatenate(
+        [np.arange(hidden) + gate * hidden for gate in (0, 1, 3, 2)]
+    )  # torch's gates: i f g o
+    judge = torch.nn.LSTM(6, hidden)
+    with torch.no_grad():
+        for name, array in zip(
+            ("weight_ih_l0", "bias_ih_l0", "weight_hh_l0"), (blobs["y"][i] for i in range(3)), strict=True
+        ):
+            getattr(judge, name).copy_(torch.tensor(array[order]))
+        judge.bias_hh_l0.zero_()
+        expected = judge(torch.tensor(inputs["x"]))[0].numpy()
+    assert_close(ours, {"y": expected})
+
+
+@pytest.mark.parametrize("rows, batch", [(8, 3), (8, 0)])
+def test_an_lstm_of_a_wrong_batch_is_refused(tmp_path: Path, rows: int, batch: int) -> None:
+    text = net(
+        {"x": (rows, 6)}, layer("Lstm", parameters=f"lstm_param {{ num_output: 5 batch_size: {batch} }}")
+    )
+    with pytest.raises(InvalidModelError, match=f"8 steps of {batch} sequences"):
+        run(tmp_path, text, sample({"x": (rows, 6)}))
 
 
 def test_constant_marks_make_an_lstm_one_op(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def import_parser(framework: str) -> VendorParser:
                 "--proto",
                 type=one_of("caffe", "lstm_caffe"),
                 default="caffe",
-                help="the protocol of the model",
+                help="the protocol of the model; layers of either are known by their names",
             )
         return own
     needed = framework == "tensorflow"
@@ -133,18 +133,9 @@ def imported_network(framework: str, options: Namespace, batch: int = 1) -> Grap
     kind = describe_content(path).kind
     if kind not in _KINDS[framework]:
         raise UsageError(f"{options.model} is no model of {framework}: it looks like {kind}")
-    if getattr(options, "proto", None) == "lstm_caffe":
-        raise UsageError(
-            "--proto lstm_caffe is not supported: its layers are not in Caffe's own protocol",
-            fix="Leave it out for Caffe's own layers, which have an LSTM, too",
-        )
     graph = _with_sizes(path, _plain_options(path, options), options, batch)
     for note in graph.notes:
         warn(note.replace("--input-shape", "--input-size-list"))
-    if framework in ("caffe", "darknet") and not options.weights and kind != "caffemodel":
-        warn(
-            "--weights is left out: without a file of weights beside the model they are random, and results mean nothing"
-        )
     graph = run_pipeline(graph, "float-ends")
     graph = _with_quantized_inputs(graph, options)
     types = _types(graph, getattr(options, "input_dtype_list", None))

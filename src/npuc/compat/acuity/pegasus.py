@@ -57,7 +57,9 @@ def main(arguments: list[str]) -> int:
         print(f"--optimize {optimize_value(rest[0])}")
         return 0
     if name in _REFUSED:
-        raise UsageError(f"pegasus {name} is not supported", fix=_REFUSED[name])
+        raise UsageError(
+            f"pegasus {name} is not supported: no public document states its options", fix=_REFUSED[name]
+        )
     if name not in _COMMANDS:
         near = get_close_matches(name, _COMMANDS, 1)
         hint = f"Did you mean '{near[0]}'? " if near else ""

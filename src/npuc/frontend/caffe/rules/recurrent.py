@@ -2,10 +2,14 @@
 
 Their second bottom says, for every step and sequence, whether the sequence goes on (1) or begins anew (0). Where it is
 absent, or a constant that lets every sequence run on, the layer is one op; else it is unrolled, step by step.
+
+Two layers come from branches of Caffe: `Lstm` of caffe-lstm, which has steps and sequences on one axis, and
+`ContinuationIndicator` of warpctc-caffe, the marks of sequences that begin at the first step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -80,21 +84,8 @@ def lstm(ctx: CaffeContext) -> list[Value]:
         else [ctx.literal(np.zeros((batch, hidden), np.float32), "zero")] * 2
     )
     if _goes_on(ctx, 0 if exposed else 1):
-        # Caffe's gates are i f o g, ONNX's i o f c.
-        order = np.concatenate([np.arange(hidden) + g * hidden for g in (0, 2, 1, 3)])
-        both = np.concatenate([bias[order], np.zeros(4 * hidden, np.float32)])
-        whole, last_h, last_c = ctx.emit_op(
-            top.LSTM,
-            x,
-            ctx.literal(weight[order][None], "weight"),
-            ctx.literal(recurrence[order][None], "recurrence"),
-            ctx.literal(both[None], "bias"),
-            None,
-            ctx.reshape(states[0], (1, batch, hidden)),
-            ctx.reshape(states[1], (1, batch, hidden)),
-            None,
-            hidden=hidden,
-        ).results
+        begun = [ctx.reshape(state, (1, batch, hidden)) for state in states]
+        whole, last_h, last_c = _one_op(ctx, x, weight, recurrence, bias, begun)
         results = [ctx.reshape(whole, (steps, batch, hidden)), last_h, last_c]
         return results[: len(ctx.layer.outputs)]
     if steps > _MAX_STEPS:
@@ -119,6 +110,54 @@ def lstm(ctx: CaffeContext) -> list[Value]:
     joined = ctx.emit(top.Concat, outputs, axis=0) if steps > 1 else outputs[0]
     results = [joined, outputs[-1], ctx.reshape(c, (1, batch, hidden))]
     return results[: len(ctx.layer.outputs)]
+
+
+def _one_op(
+    ctx: CaffeContext, x: Value, weight: Array, recurrence: Array, bias: Array, states: Sequence[Value | None]
+) -> Sequence[Value]:
+    """The whole sequence, and the last states."""
+    hidden = recurrence.shape[1]
+    # Caffe's gates are i f o g, ONNX's i o f c.
+    order = np.concatenate([np.arange(hidden) + g * hidden for g in (0, 2, 1, 3)])
+    both = np.concatenate([bias[order], np.zeros(4 * hidden, np.float32)])
+    weights = ((weight[order], "weight"), (recurrence[order], "recurrence"), (both, "bias"))
+    constants = [ctx.literal(array[None], role) for array, role in weights]
+    return ctx.emit_op(top.LSTM, x, *constants, None, *states, None, hidden=hidden).results
+
+
+@rule("Lstm")
+def lstm_of_a_batch(ctx: CaffeContext) -> Value:
+    """Of caffe-lstm: steps times sequences on the first axis, `batch_size` sequences; it begins with a state of zeros."""
+    given = ctx.parameters("lstm_param")
+    hidden, batch = given.int("num_output"), given.int("batch_size", 1)
+    rows, *rest = ctx.shape()
+    if batch < 1 or rows % batch or batch * hidden > _MAX_STATE:
+        raise ctx.invalid(f"{rows} steps of {batch} sequences with {hidden} states")
+    steps, features = rows // batch, prod(rest)
+    if ctx.count > 1:
+        marks = ctx.scope.graph.constant(ctx.value(1))
+        if marks is None or not (marks.reshape(steps, batch)[1:] != 0).all():
+            raise NoForm("whether its sequences go on is computed at run time: --constant gives the marks")
+    x = ctx.reshape(ctx.value(), (steps, batch, features))
+    arrays = (
+        ctx.array(0, (4 * hidden, features)),
+        ctx.array(1, (4 * hidden, hidden)),
+        ctx.array(2, (4 * hidden,), "bias"),
+    )
+    whole, *_ = _one_op(ctx, x, *arrays, (None, None))
+    return ctx.reshape(whole, (rows, hidden))
+
+
+@rule("ContinuationIndicator")
+def continuation_indicator(ctx: CaffeContext) -> Value:
+    """A constant: 0 at the first step, then 1."""
+    given = ctx.parameters("continuation_indicator_param")
+    steps, batch = given.int("time_step"), given.int("batch_size")
+    if steps < 1 or batch < 1 or steps * batch > _MAX_STATE:
+        raise ctx.invalid(f"{steps} steps of {batch} sequences")
+    marks = np.ones((steps, batch), np.float32)
+    marks[0] = 0
+    return ctx.literal(marks, "marks")
 
 
 @rule("RNN")
