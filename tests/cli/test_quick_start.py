@@ -7,11 +7,11 @@ import gc
 import inspect
 import subprocess
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from npuc.cli import startup
+from npuc.cli import late_methods
 from npuc.cli.commands import program
 from npuc.cli.startup import quick_start
 
@@ -65,7 +65,7 @@ def _behaviour(base: Any, derived: Any) -> list[Any]:
 @pytest.fixture
 def as_of_npuc(monkeypatch: pytest.MonkeyPatch) -> None:
     """Classes of this file are made as those of npuc are."""
-    monkeypatch.setattr(startup, "_PACKAGES", (__name__.partition(".")[0],))
+    monkeypatch.setattr(late_methods, "_PACKAGES", (__name__.partition(".")[0],))
 
 
 @pytest.mark.usefixtures("as_of_npuc")
@@ -76,15 +76,87 @@ def test_methods_that_come_when_called_are_those_of_the_library() -> None:
 
 
 @pytest.mark.usefixtures("as_of_npuc")
-def test_a_method_is_compiled_at_its_first_call_only() -> None:
+@pytest.mark.parametrize("often", [0, 1, 1000])
+def test_stand_ins_do_what_the_methods_do(often: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_methods, "_OFTEN", often)
+    with quick_start():
+        late = _behaviour(*_classes()), _odd_behaviour()
+    assert late == (_behaviour(*_classes()), _odd_behaviour())
+
+
+def _odd_behaviour() -> list[Any]:
+    """What can be seen of classes whose constructors do more than to assign what they are given."""
+
+    @dataclasses.dataclass(slots=True)
+    class Slots:
+        made: int = dataclasses.field(init=False, default=3)
+
+    @dataclasses.dataclass
+    class Odd:
+        self: int
+        shared: ClassVar[int] = 7
+        scale: dataclasses.InitVar[int] = 2
+        _: dataclasses.KW_ONLY
+        named: list[int] = dataclasses.field(default_factory=list)
+        later: list[int] = dataclasses.field(init=False, default_factory=list)
+
+        def __post_init__(self, scale: int) -> None:
+            self.later.append(scale)
+
+    @dataclasses.dataclass(kw_only=True)
+    class Named:
+        first: int
+        second: int = 2
+        later: list[int] = dataclasses.field(init=False, default_factory=list)
+        compared: int = dataclasses.field(default=0, compare=False)
+
+    class Finished(Named):
+        def __post_init__(self) -> None:
+            raise AssertionError("the constructor of the class above knows nothing of this")
+
+    seen: list[Any] = [Slots(), Odd(1), Odd(1, 5, named=[4]), Named(first=1), Finished(first=2, second=3)]
+    seen += [Named(first=1) == Named(first=1, compared=5), Named(first=1) == Finished(first=1), Odd(1).later]
+    for wrong in (
+        lambda: Named(1),
+        lambda: Named(first=1, later=[]),
+        lambda: Odd(1, self=2),
+        lambda: Named(),
+    ):
+        with pytest.raises(TypeError) as caught:
+            wrong()
+        seen.append(caught.value)
+    return [str(value) for value in seen]
+
+
+@pytest.mark.usefixtures("as_of_npuc")
+def test_a_method_is_compiled_once_it_is_called_often() -> None:
     with quick_start():
         base, _ = _classes()
     before = base.__dict__["__init__"]
+    for _ in range(late_methods._OFTEN):
+        base(1)
+    assert base.__dict__["__init__"] is before
     base(1)
     after = base.__dict__["__init__"]
     base(2)
     assert base.__dict__["__init__"] is after is not before
     assert "__eq__" in base.__dict__ and base.__dict__["__eq__"].__code__.co_filename != "<string>"
+
+
+def test_metadata_of_packages_is_loaded_when_it_is_used() -> None:
+    code = (
+        "import sys; from npuc.cli.startup import quick_start\n"
+        "with quick_start():\n"
+        "    from importlib.metadata import entry_points\n"
+        "    assert 'email' not in sys.modules\n"
+        "    assert entry_points(group='no such group') == () or not entry_points(group='no such group')\n"
+        "    import importlib.metadata\n"
+        "    print(importlib.metadata.version('npuc'), 'email' in sys.modules, len(sys.meta_path))\n"
+        "print(len(sys.meta_path))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    version, loaded, during, after = done.stdout.split()
+    assert version and loaded == "True" and int(during) == int(after) + 1
 
 
 def test_classes_of_other_packages_have_their_signatures() -> None:

@@ -1,25 +1,24 @@
 """A quicker start of the command: what Python does while modules are loaded, and a command does not need.
 
-Half of the time of a small command is spent on loading. Three parts of that bring nothing: the collector of cycles looks
-through everything that was just loaded again and again, though none of it is garbage; `dataclass` writes and compiles
-five methods or so for every class, 3,400 in all, of which a command calls one in nine; and pydantic asks every installed
-package for plugins of its own. So the collector waits for more objects, a method is compiled when it is first called, and
-pydantic has no plugins.
+Half of the time of a small command is spent on loading. Some of that brings nothing: the collector of cycles looks
+through everything that was just loaded again and again, though none of it is garbage; `dataclass` compiles methods that
+nobody calls (`late_methods`); and pydantic asks every installed package for plugins of its own. So the collector waits for
+more objects, methods come late, and pydantic has no plugins and does not load what it would look for them with.
 
-Only the program does this, for its own process, and late methods are for classes of npuc and xDSL alone, which are most of them:
-other packages may look at signatures of theirs. This leans on how the library of Python 3.11 and 3.12 is written; where it is
-written otherwise, classes are made as ever.
+Only the program does this, for its own process.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import gc
-import inspect
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
+
+from npuc.cli.late_methods import late_methods
 
 _COLLECT_EVERY = 1_000_000
 """Objects that are made, less those that are gone, between two looks for garbage; Python's own number is 700, and npuc with
@@ -27,51 +26,57 @@ all that it needs comes to 200,000."""
 
 _PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
 
-_KNOWN = ("name", "args", "body", "globals", "locals", "return_type")
-"""The parameters of the function behind `dataclass` that makes a method out of text."""
-
-_PACKAGES = ("npuc", "xdsl")
-"""Whose classes get their methods late."""
+_SELDOM_USED = "importlib.metadata"
+"""What pydantic loads to look for plugins, with the package `email` and more."""
 
 
 @contextmanager
 def quick_start() -> Iterator[None]:
-    """For the time of a command: collect seldom, compile methods of dataclasses when they are called, no pydantic plugins."""
+    """For the time of a command: collect seldom, methods of dataclasses come late, no pydantic plugins."""
     before = gc.get_threshold()
     plugins = os.environ.get(_PLUGINS)
     os.environ.setdefault(_PLUGINS, "1")
     gc.set_threshold(_COLLECT_EVERY, *before[1:])
-    create: Any = getattr(dataclasses, "_create_fn", None)
-    known = create is not None and tuple(inspect.signature(create).parameters) == _KNOWN
-    if known:
-        setattr(dataclasses, "_create_fn", _deferring(create))  # noqa: B010 (no public name)
+    sys.meta_path.insert(0, _AtFirstUse)
     try:
-        yield
+        with late_methods():
+            yield
     finally:
         gc.set_threshold(*before)
+        sys.meta_path.remove(_AtFirstUse)
         if plugins is None:
             os.environ.pop(_PLUGINS, None)
-        if known:
-            setattr(dataclasses, "_create_fn", create)  # noqa: B010
 
 
-def _deferring(create: Callable[..., Any]) -> Callable[..., Any]:
-    """Make stand-ins for methods: the first call compiles the method, and puts it into the class in their place."""
+class _AtFirstUse:
+    """Finds a module that is seldom used, and loads it when something of it is asked for."""
 
-    def deferred(name: str, *text: Any, **scope: Any) -> Any:
-        module = str((scope.get("globals") or {}).get("__name__", ""))
-        if module.partition(".")[0] not in _PACKAGES:
-            return create(name, *text, **scope)
+    def __init__(self, loader: Any) -> None:
+        """With what loads the module."""
+        self._loader = loader
 
-        def stand_in(self: Any, /, *arguments: Any, **keywords: Any) -> Any:
-            method = create(name, *text, **scope)
-            method.__qualname__ = stand_in.__qualname__
-            for cls in type(self).__mro__:
-                if cls.__dict__.get(name) is stand_in:
-                    type.__setattr__(cls, name, method)
-            return method(self, *arguments, **keywords)
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The module, which is not loaded yet; None for all others."""
+        spec = PathFinder.find_spec(name, path, target) if name == _SELDOM_USED else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = cls(spec.loader)  # type: ignore[assignment]  # (importlib.abc would load more than it spares)
+        return spec
 
-        stand_in.__name__ = name
-        return stand_in
+    def create_module(self, spec: ModuleSpec) -> None:
+        """An empty one, as ever."""
 
-    return deferred
+    def exec_module(self, module: Any) -> None:
+        """What is in the module before anything is used: the one function that pydantic imports, and the rest on demand."""
+
+        def load(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            del module.__getattr__
+            self._loader.exec_module(module)
+            return getattr(module, name)
+
+        def entry_points(**params: Any) -> Any:
+            return load("entry_points")(**params)
+
+        module.entry_points, module.__getattr__ = entry_points, load
