@@ -123,6 +123,10 @@ def test_what_is_registered_in_isolation_is_forgotten(registry: Registry[Any, An
     assert dict(registry) == before and list(registry) == list(before)
 
 
+def test_what_a_module_registers_while_it_is_imported_is_its_own(registry: Registry[Any, Any]) -> None:
+    assert not [key for key in registry if registry.owner(key).startswith("importlib")]
+
+
 def test_only_old_registries_are_lenient() -> None:
     for lenient, modules in LENIENT.items():
         assert {one._home for one in REGISTRIES if one.lenient is lenient} == modules

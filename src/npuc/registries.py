@@ -175,6 +175,11 @@ give yours a name of its own, or say replace=True.
         frame, depth = sys._getframe(2), 1
         while True:
             module = str(frame.f_globals.get("__name__"))
+            if module.partition(".")[0] == "importlib":
+                return (
+                    self._home,
+                    depth,
+                )  # the module that has the registry is being imported, and fills it itself
             if module not in (__name__, self._home) and not module.startswith("npuc.plugins."):
                 return module, depth
             if frame.f_back is None:

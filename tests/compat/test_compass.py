@@ -245,11 +245,11 @@ def plugin(folder: Path, text: str) -> None:
 def test_plugins_that_cannot_run_are_refused_where_they_are_used(workspace: Path) -> None:
     plugin(
         workspace,
-        "from AIPUBuilder.Optimizer.framework import OpType, op_register\n"
+        "from AIPUBuilder.Optimizer.framework import OpType, quant_register\n"
         "from AIPUBuilder.core import BuilderOpPlugin, OpType as Kind\n"
         "from AIPUBuilder.plugin_loader import PluginType, register_plugin\n"
-        "@op_register(OpType.Softmax, version='2.0')\n"
-        "def forward(self, *args): pass\n"
+        "@quant_register(OpType.Softmax, version='2.0')\n"
+        "def quantize(self, *args): pass\n"
         "@register_plugin(PluginType.Builder, 0)\n"
         "class Mine(BuilderOpPlugin):\n"
         "    def get_graph_pattern(self): return [('a', Kind.Pooling)], []\n",
@@ -257,7 +257,7 @@ def test_plugins_that_cannot_run_are_refused_where_they_are_used(workspace: Path
     assert load_plugins() == ["aipubt_mine"]
     check_operator_plugins({"Convolution"})
     refuse_builder_plugins({"Convolution"})
-    with pytest.raises(PluginError, match="forward Softmax"):
+    with pytest.raises(PluginError, match=r"quantize Softmax.*npuc quantizes those itself"):
         check_operator_plugins({"Softmax"})
     with pytest.raises(PluginError, match="machine code"):
         refuse_builder_plugins({"Pooling"})

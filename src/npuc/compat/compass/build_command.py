@@ -6,6 +6,7 @@ Files that the single tools would have exchanged, the float IR and the quantized
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from npuc.compat.arguments import VendorParser
 from npuc.compat.compass.builder_commands import build, request_of, run_section, write_profile
@@ -13,10 +14,14 @@ from npuc.compat.compass.builder_plugins import refuse_builder_plugins
 from npuc.compat.compass.cfg import CfgSection, read_cfg
 from npuc.compat.compass.layers import ir_layers
 from npuc.compat.compass.opt_command import optimize
+from npuc.compat.compass.optimizer_plugins import plugin_types
 from npuc.compat.compass.parse_command import parse_model, write_float_ir
 from npuc.compat.compass.plugin_files import load_plugins
 from npuc.errors import UsageError
+from npuc.export.compass import export_compass
 from npuc.files import existing_file, make_folder, writable
+from npuc.flow import network_to_quantize
+from npuc.ir import Graph
 from npuc.program.file import save_compiled
 
 
@@ -45,7 +50,7 @@ def main(arguments: list[str]) -> int:
         existing_file(file)
     output = request.section.text("outputs", "output.bin" if runs else "aipu.bin")
     writable(output)
-    graph = parse_model(sections["Parser"])
+    graph = _with_operator_plugins(parse_model(sections["Parser"]))
     refuse_builder_plugins({layer.kind for layer in ir_layers(graph)})
     optimizer = sections["Optimizer"]
     optimizer = CfgSection("Optimizer", {"model_name": graph.name, **optimizer.values}, optimizer.path)
@@ -61,3 +66,12 @@ def main(arguments: list[str]) -> int:
     if request.section.flag("profile"):
         print("Profile data:", *write_profile(model, request.target, Path(output).parent))
     return 0
+
+
+def _with_operator_plugins(graph: Graph) -> Graph:
+    """The network as its IR, in which operators of plugins compute layers, if there are such; else as it is."""
+    if not plugin_types() & {layer.kind for layer in ir_layers(graph)}:
+        return graph
+    with TemporaryDirectory() as folder:
+        text, _ = export_compass(graph, Path(folder) / f"{graph.name}.txt")
+        return network_to_quantize(text)

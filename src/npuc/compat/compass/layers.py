@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from npuc.compat.compass.per_layer import IrLayer
 from npuc.errors import UnsupportedOpError
 from npuc.export.compass import to_compass
 from npuc.export.compass.text import parse_text
 from npuc.ir import Graph, result_names, top
 from npuc.ir.definition import TopOp
+from npuc.ir.names import layer_name
 
 
 def ir_layers(graph: Graph) -> list[IrLayer]:
@@ -21,7 +24,18 @@ def ir_layers(graph: Graph) -> list[IrLayer]:
             if isinstance(op, TopOp) and not isinstance(op, top.WeightOp) and op.results
         ]
         return [
-            IrLayer(number, result_names(op)[0], op.name.removeprefix("top."))
+            IrLayer(number, result_names(op)[0], op.name.removeprefix("top."), layer_name(op))
             for number, op in enumerate(ops)
         ]
-    return [IrLayer(number, layer.name, layer.kind) for number, layer in enumerate(parse_text(text).layers)]
+    nodes = nodes_of(graph)
+    return [
+        IrLayer(number, layer.name, layer.kind, nodes.get(layer.name, ""))
+        for number, layer in enumerate(parse_text(text).layers)
+    ]
+
+
+def nodes_of(graph: Graph) -> dict[str, str]:
+    """What files call the layers that make tensors, by the tensors; those of which one layer became several ops are left out."""
+    ops = [op for op in graph.ops if isinstance(op, TopOp) and not isinstance(op, top.WeightOp)]
+    count = Counter(map(layer_name, ops))
+    return {result_names(op)[0]: layer_name(op) for op in ops if op.results and count[layer_name(op)] == 1}

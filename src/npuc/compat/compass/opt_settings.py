@@ -132,7 +132,9 @@ def settings_of(section: CfgSection, graph: Graph, layers: Sequence[IrLayer]) ->
     method = range_method(section, strategy.default) if strategy.default else None
     overrides = {name: range_method(section, word) for name, word in strategy.exceptions(layers).items()}
     if "opt_config" in section.values:
-        for name, (level, own_method) in read_opt_config(section).items():
+        tensors = {layer.node: layer.name for layer in layers}
+        for stated_name, (level, own_method) in read_opt_config(section).items():
+            name = tensors.get(stated_name, stated_name)
             if name not in known:
                 say(
                     "W",

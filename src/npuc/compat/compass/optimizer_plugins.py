@@ -1,4 +1,4 @@
-"""Optimizer plugins (`AIPUBuilder.Optimizer.framework`): data sets, metrics, and operators of types that npuc does not know.
+"""Optimizer plugins (`AIPUBuilder.Optimizer.framework`): data sets, metrics, and operators.
 
     @register_plugin(PluginType.Dataset, "1.0")
     class MyDataset(Dataset): ...        # __init__(data_file, label_file), __len__, __getitem__ -> [[inputs...], label]
@@ -6,7 +6,8 @@
     @register_plugin(PluginType.Metric, "1.0")
     class MyMetric(OptBaseMetric): ...   # __init__(*texts), __call__(pred, target), reset, compute, report
 
-A plugin of an operator that npuc computes itself is refused where a network uses it.
+An operator of a plugin computes all layers of its type in a Compass IR, also where npuc has the type itself: in float, on the
+CPU.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from npuc.compat.compass.logger import OPT_DEBUG, OPT_ERROR, OPT_FATAL, OPT_INFO
 from npuc.compat.compass.operator_plugins import compute_layers
 from npuc.compat.compass.parser_plugins import version_of
 from npuc.errors import PluginError, UsageError
+from npuc.frontend.compass.importer import of_a_plugin
 from npuc.frontend.compass.registry import RULES
 from npuc.registries import Registry
 
@@ -192,6 +194,8 @@ def _operator(what: str, optypes: Any, version: str | float) -> Callable[[_Funct
             known = OPERATORS.get((what, kind))
             if known is None or known.compass_version <= number:
                 OPERATORS.add([(what, kind)], function, replace=True, module=function.__module__)
+            if what == "forward" and kind in RULES:
+                RULES.add([kind], of_a_plugin, replace=True, module=function.__module__)
         compute_layers(OPERATORS, PyNode, PyTensor)
         return function
 
@@ -199,20 +203,29 @@ def _operator(what: str, optypes: Any, version: str | float) -> Callable[[_Funct
 
 
 def check_operator_plugins(types: Collection[str]) -> None:
-    """An error if a layer that npuc computes itself belongs to a plugin of an operator, or if nothing computes one of its own."""
+    """Say which layers of a network plugins compute; an error if one says how to quantize layers that npuc computes itself."""
     for (what, kind), function in OPERATORS.items():
-        if kind in types and kind not in RULES:
-            if what == "quantize":
-                say(
-                    "W",
-                    f"quant_register has no effect here: layers of the type {kind} stay float, and run on the CPU",
-                )
-        elif kind in types:
+        if kind not in types:
+            continue
+        own = ("forward", kind) in OPERATORS or kind not in RULES
+        if what == "forward":
+            say("I", f"layers of the type {kind} are computed by {function.__module__}, in float, on the CPU")
+        elif own:
+            say(
+                "W",
+                f"quant_register has no effect here: layers of the type {kind} stay float, and run on the CPU",
+            )
+        else:
             raise PluginError(
                 f"the plugin {function.__module__} registers how to {what} {kind}, and the network has such a layer: npuc "
-                "computes those itself",
-                fix="Give the layer a type of its own, or npuc the operator: npuc.plugins.api (docs/plugins.md)",
+                "quantizes those itself",
+                fix="Let op_register compute the layer, too, or leave out the plugin",
             )
+
+
+def plugin_types() -> set[str]:
+    """The types of layers that plugins compute."""
+    return {kind for what, kind in OPERATORS if what == "forward"}
 
 
 def dataset_named(name: str) -> Any:

@@ -23,7 +23,10 @@ class IrLayer:
 
     number: int
     name: str
+    """The tensor that it makes, which npuc knows a layer by."""
     kind: str
+    node: str = ""
+    """What its file calls it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class PerLayer:
 
 def _fits(kind: str, selector: str, layer: IrLayer) -> bool:
     if kind == "regex":
-        return re.fullmatch(selector, layer.name) is not None
+        return any(re.fullmatch(selector, name) for name in (layer.name, layer.node) if name)
     ranges = _RANGE.findall(selector)
     if ranges:
         return any(int(first) <= layer.number <= int(last) for first, last in ranges)

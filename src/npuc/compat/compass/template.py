@@ -8,6 +8,7 @@ from typing import Any
 
 from npuc.arithmetic.kinds import Scales
 from npuc.compat.compass.cfg import CfgSection
+from npuc.compat.compass.layers import nodes_of
 from npuc.files import write_atomically
 from npuc.flow import Quantized
 from npuc.ir import result_names, top
@@ -19,13 +20,15 @@ from npuc.quant.scheme import Scheme
 def write_template(done: Quantized, section: CfgSection, path: Path) -> None:
     """Write the settings of the layers that are quantized."""
     content = {}
+    nodes = nodes_of(done.source)
     for op in done.source.ops:
         if not isinstance(op, TopOp) or isinstance(op, top.WeightOp) or not op.results:
             continue
         scheme = done.scheme_of(op)
         if scheme is not None and not scheme.has_no_integers:
             name = result_names(op)[0]
-            content[name] = _settings(scheme, section) | {"just_for_display": _display(done, op, name)}
+            settings = _settings(scheme, section) | {"just_for_display": _display(done, op, name)}
+            content[nodes.get(name, name)] = settings
     with write_atomically(path) as out:
         out.write((json.dumps(content, indent=4) + "\n").encode())
 

@@ -44,7 +44,7 @@ def imported(source: CompassSource, options: ImportOptions) -> Graph:
     }
     context = partial(CompassContext, constants=constants)
     own = {layer.kind for layer in network.layers if layer.kind not in RULES and stated_shapes(layer.data)}
-    graph = build(network, options, _rules() | dict.fromkeys(own, _of_a_plugin), context, DOMAIN, _kept)
+    graph = build(network, options, _rules() | dict.fromkeys(own, of_a_plugin), context, DOMAIN, _kept)
     graph.name = source.text.header.get("model_name", graph.name)
     return graph
 
@@ -167,8 +167,8 @@ def _scale_of(layer: CompassLayer, key: str, arrays: dict[str, Array]) -> Array 
         raise InvalidModelError(f"{key}_scale of '{layer.name}' is no list of numbers") from error
 
 
-def _of_a_plugin(ctx: CompassContext) -> list[Value]:
-    """A layer of a type that npuc does not know, in the shapes that the text states; its parameters are kept as texts."""
+def of_a_plugin(ctx: CompassContext) -> list[Value]:
+    """A layer that a plugin computes, in the shapes that the text states; its parameters are kept as texts."""
     lines = {key: text for key, text in ctx.block.values.items() if key not in STRUCTURE}
     constants = [ctx.literal(array, key) for key, array in ctx.constants.items()]
     for key in ctx.constants:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -99,6 +99,14 @@ class CompassContext(LayerContext):
     def channels_last(self, value: Value) -> Value:
         """The way back from `image`."""
         return self.permuted(value, _TO_LAST)
+
+    def by_elements(self, values: Sequence[Value], compute: Callable[[Sequence[Value]], Value]) -> Value:
+        """A function of single elements; images that were turned are computed as they were, so that the result is the layer's own
+        tensor there, too."""
+        shapes = {shape_of(value) for value in values}
+        if len(shapes) == 1 and any(map(self.is_turned, values)):
+            return self.channels_last(compute([self.channels_second(value) for value in values]))
+        return compute(values)
 
     def weights(self) -> Array:
         """The weights as float32."""

@@ -51,6 +51,8 @@ class SubgraphRule:
     lines: tuple[_Line, ...] = ()
     reads: tuple[str, ...] = ()
     """The names of a pattern that are inputs of the new node."""
+    find: Callable[[Sequence[NodeProto]], Sequence[Sequence[NodeProto]]] | None = None
+    """What finds the groups of nodes, of those of a graph."""
 
 
 RULES: list[SubgraphRule] = []
@@ -96,6 +98,22 @@ def onnx_pattern(domain: str, form: str, pattern: str, attributes: Attributes = 
     RULES.append(rule)
 
 
+def onnx_nodes(
+    domain: str,
+    op_type: str,
+    find: Callable[[Sequence[NodeProto]], Sequence[Sequence[NodeProto]]],
+    attributes: Attributes = lambda nodes: {},
+    inputs: Callable[[Sequence[NodeProto]], Sequence[str]] | None = None,
+) -> SubgraphRule:
+    """Take each group of nodes that `find` gives for one node; `npuc.frontend.onnx.node_groups` finds some.
+
+    `inputs` is that of `onnx_subgraph`; the outputs are what is read outside, in the order of the nodes in their group.
+    """
+    rule = SubgraphRule(_domain(domain), op_type, attributes, find=find, chosen=inputs)
+    RULES.append(rule)
+    return rule
+
+
 def _line(text: str) -> _Line:
     match = re.fullmatch(r"(\w+)\s*=\s*(\w+)\(([\w\s,]*)\)", text)
     if match is None:
@@ -118,7 +136,7 @@ def join_subgraphs(
     to `notes` a sentence for each rule that changes nothing."""
     for rule in RULES:
         joined = 0
-        groups = _named(rule, nodes) if rule.name else _matches(rule, nodes, outputs)
+        groups = _groups(rule, nodes, outputs)
         for group, inputs in groups:
             attributes = rule.attributes(group)
             if attributes is None:
@@ -134,8 +152,10 @@ def join_subgraphs(
 def _unused(rule: SubgraphRule, match_count: int) -> str:
     """Why a rule changes nothing: it is easily a name or a pattern that is not quite that of the model."""
     what = (
-        f"by the name '{rule.name}'" if rule.name else f"by the pattern that ends in {rule.lines[-1].op_type}"
-    )
+        f"by the name '{rule.name}'" if rule.name
+        else f"by the pattern that ends in {rule.lines[-1].op_type}" if rule.lines
+        else "by its function"
+    )  # fmt: skip
     if match_count:
         why = f"its attributes leave {'the one match' if match_count == 1 else f'all {match_count} matches'} alone"
     else:
@@ -144,6 +164,12 @@ def _unused(rule: SubgraphRule, match_count: int) -> str:
 
 
 Group = tuple[list[NodeProto], list[str] | None]
+
+
+def _groups(rule: SubgraphRule, nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[Group]:
+    if rule.find is not None:
+        return [(list(group), None) for group in rule.find(nodes)]
+    return _named(rule, nodes) if rule.name else _matches(rule, nodes, outputs)
 
 
 def _named(rule: SubgraphRule, nodes: Sequence[NodeProto]) -> list[Group]:
@@ -282,4 +308,4 @@ def _name(rule: SubgraphRule, group: Sequence[NodeProto]) -> str:
     )
 
 
-__all__ = ["RULES", "join_subgraphs", "onnx_pattern", "onnx_subgraph"]
+__all__ = ["RULES", "SubgraphRule", "join_subgraphs", "onnx_nodes", "onnx_pattern", "onnx_subgraph"]

@@ -109,7 +109,10 @@ _WITH_PARAMETERS: dict[str, Callable[[CompassContext, Value], Value]] = {
 @rule("Activation")
 def activation(ctx: CompassContext) -> Value:
     """All methods but SHRINK and TANH_ABS."""
-    return activate(ctx, ctx.value(), ctx.word("method"))
+    method = ctx.word("method")
+    if method == "PRELU":  # its slopes are those of the last axis
+        return activate(ctx, ctx.value(), method)
+    return ctx.by_elements([ctx.value()], lambda values: activate(ctx, values[0], method))
 
 
 @rule("Input")
@@ -121,13 +124,13 @@ def network_input(ctx: CompassContext) -> Value:
 @rule(*FUNCTIONS)
 def function(ctx: CompassContext) -> Value:
     """Element by element."""
-    return ctx.emit(FUNCTIONS[ctx.layer.kind], ctx.value())
+    return ctx.by_elements([ctx.value()], lambda values: ctx.emit(FUNCTIONS[ctx.layer.kind], values[0]))
 
 
 @rule("Square")
 def square(ctx: CompassContext) -> Value:
     """x * x."""
-    return ctx.emit(top.Mul, ctx.value(), ctx.value())
+    return ctx.by_elements([ctx.value()], lambda values: ctx.emit(top.Mul, values[0], values[0]))
 
 
 @rule("Softmax", "LogSoftmax")

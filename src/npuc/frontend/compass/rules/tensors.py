@@ -47,18 +47,26 @@ def eltwise(ctx: CompassContext) -> Value:
     method = ctx.word("method")
     if method not in METHODS:
         raise NoForm(f"its method '{method[:20]}' is not known")
-    values = ctx.values()
-    y = values[0]
-    for value in values[1:]:
-        y = ctx.emit(METHODS[method], y, value)
-    return activate(ctx, y, ctx.word("with_activation"))
+    return _activated(ctx, ctx.values(), METHODS[method])
 
 
 @rule(*BINARY)
 def binary(ctx: CompassContext) -> Value:
     """Of two tensors that broadcast."""
-    y = ctx.emit(BINARY[ctx.layer.kind], ctx.value(0), ctx.value(1))
-    return activate(ctx, y, ctx.word("with_activation"))
+    return _activated(ctx, [ctx.value(0), ctx.value(1)], BINARY[ctx.layer.kind])
+
+
+def _activated(ctx: CompassContext, values: Sequence[Value], op: type[TopOp]) -> Value:
+    """An op of all values, one after the other, and the activation behind it."""
+    method = ctx.word("with_activation")
+
+    def compute(operands: Sequence[Value]) -> Value:
+        y = operands[0]
+        for operand in operands[1:]:
+            y = ctx.emit(op, y, operand)
+        return activate(ctx, y, method)
+
+    return compute(values) if method == "PRELU" else ctx.by_elements(values, compute)
 
 
 @rule("Constant")
