@@ -33,7 +33,7 @@ def test_steps_are_climbed_and_the_path_is_printed(npuc: Any, here: Path) -> Non
 def test_the_default_is_what_it_was(npuc: Any, here: Path) -> None:
     for name, more in (("a", ()), ("b", ("--ladder", "default"))):
         done = npuc("quantize", _DIGITS, "--data", _SAMPLES, "--max-count", 24, *more, "-o", f"{name}.mlir")
-        assert done.status == 0 and "ladder" not in done.out
+        assert done.status == 0 and "  ladder" not in done.out
     assert Path("a.safetensors").read_bytes() == Path("b.safetensors").read_bytes()
 
 
@@ -110,7 +110,7 @@ def test_what_8_bits_lack_is_made_up_for_by_types(npuc: Any, here: Path) -> None
         "--metric",
         "cosine",
     )
-    done = npuc(*line, "--accuracy-drop", 1e-4, "--ladder", "mixed", "--frontier", "f.svg", "-o", "q.mlir")
+    done = npuc(*line, "--accuracy-drop", 5e-5, "--ladder", "mixed", "--frontier", "f.svg", "-o", "q.mlir")
     assert done.status == 0, done.err
     assert "not enough" in done.out.splitlines()[1] and "chosen" in done.out
     assert "40 labelled samples are too few to hold some back" in done.err and "held-back" not in done.out
@@ -169,7 +169,7 @@ def test_resnet20_gets_types_for_a_few_cycles(npuc: Any, here: Path) -> None:
         "--calib",
         data,
         "--max-count",
-        48,
+        64,
         "--ladder",
         "mixed",
         "-o",

@@ -217,7 +217,8 @@ def test_sums_stay_within_narrow_accumulators(start: Candidate, monkeypatch: pyt
         return made
 
     monkeypatch.setattr(lowering, "lower_learned", counted)
-    eager = EAGER.model_copy(update={"weight_scale_rate": 0.1})
+    # A rate that is stated is tried once.
+    eager = EAGER.model_copy(update={"weight_scale_rate": 0.1, "weight_rate": EAGER.weight_rate})
     found = learned(start, context, eager)
     # The finer steps of the first layer make sums that do not fit: it has its old weights, and integers still.
     assert lowered == [1, 2]
@@ -256,10 +257,10 @@ def test_a_network_of_one_sample_learns_from_one_after_the_other() -> None:
         QuantizationContext(head(single=single), samples, lambda op: SCHEMES["int4-weights"])
         for single in (True, False)
     )
-    options = AdaQuantOptions(iterations=20)
+    # Without masks, which the mean would draw one more of.
+    options = AdaQuantOptions(iterations=20, dropped=0.0)
     one, other = (learned(context.start(), context, options) for context in (alone, together))
-    # Samples draw their masks one after the other, so that the learned integers differ, but not what they are worth.
-    assert one.sqnr == pytest.approx(other.sqnr, abs=0.5)
+    assert one.sqnr == pytest.approx(other.sqnr, abs=0.1)
     context, start = alone, alone.start()
     assert integers(one) != integers(start)
     context.patient = False
@@ -296,3 +297,21 @@ def test_a_scale_that_several_blocks_share_is_left_alone() -> None:
     powers = free_scales(origins, named, kinds, lambda op: SCHEMES["pow2"])
     assert powers == free and power_scales(powers, lambda op: SCHEMES["pow2"]) == set(free)
     assert not power_scales(free, lambda op: SCHEMES["int8"])
+
+
+def test_what_is_learned_does_not_depend_on_how_many_samples_run_at_once(
+    context: QuantizationContext, start: Candidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A processor takes parts of a batch that fit its cache, CUDA whole batches; threads change the order of sums alone."""
+    options = AdaQuantOptions(iterations=30)
+    found = []
+    for cached, threads in ((1 << 20, 1), (1, 1), (1 << 20, 2)):
+        monkeypatch.setattr("npuc.quant.reconstruction.learning._CACHED", cached)
+        monkeypatch.setattr(context, "threads", threads)
+        found.append(learned(start, context, options))
+    rows = [np.concatenate([np.array(layer) for layer in integers(one)]) for one in found]
+    begun = np.concatenate([np.array(layer) for layer in integers(start)])
+    moved = float(np.mean(rows[0] != begun))
+    for row, one in zip(rows[1:], found[1:], strict=True):
+        assert np.mean(row != rows[0]) <= 0.01 * moved and np.abs(row - rows[0]).max() <= 1, moved
+        assert abs(one.sqnr - found[0].sqnr) < 0.05

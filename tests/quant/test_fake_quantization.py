@@ -57,3 +57,16 @@ def test_masks_keep_their_share_and_differ() -> None:
     # Two independent masks agree in 0.3 * 0.3 + 0.7 * 0.7 of their elements.
     assert abs(float((first == second).float().mean()) - 0.58) < 0.02
     assert torch.equal(first, again(x)) and not torch.equal(first, other(x))
+
+
+def test_a_sample_has_the_same_mask_in_every_part_of_a_batch() -> None:
+    whole, parted = DropMasks(0.5, 3, "cpu"), DropMasks(0.5, 3, "cpu")
+    for masks in (whole, parted):
+        masks.begin_batch(5)
+    one = [whole(torch.zeros(5, *shape)) for shape in ((3, 4), (70_000,), (2,))]
+    parts = []
+    for first, count in ((0, 2), (2, 2), (4, 1)):
+        parted.begin_part(first, count)
+        parts.append([parted(torch.zeros(count, *shape)) for shape in ((3, 4), (70_000,), (2,))])
+    for index, mask in enumerate(one):
+        assert torch.equal(mask, torch.cat([part[index] for part in parts]))

@@ -13,6 +13,7 @@ from npuc import lang
 from npuc.compare import OutputFigures, Slice
 from npuc.errors import MissingExtraError, QuantizationError, UsageError
 from npuc.quant.ladder import STEPS, Candidate, QuantizationContext, StepResult, run_steps, sequence
+from npuc.quant.ladder.run import PipelineOptions, run_pipeline_steps
 from npuc.quant.ladder.sequence import RegisteredStep, chosen
 from npuc.quant.scheme import SCHEMES
 from npuc.registries import isolated
@@ -123,6 +124,16 @@ def test_a_gain_of_one_validation_sample_is_chance(monkeypatch: pytest.MonkeyPat
     )
     assert results[0].standard_error > 1.206
     assert "may be chance (± 1." in str(results[0])
+
+
+def test_a_gain_of_loud_samples_that_the_others_pay_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    results: list[StepResult] = []
+    make_context = context_with_errors(monkeypatch, [[40.0, 40.0, 1.0, 1.0], [20.0, 20.0, 2.5, 2.5]])
+    best = run_steps(make_context, ["lucky"], report=results.append)
+    assert best.notes == () and results[0].gain is not None
+    # Two samples make most of the error, and its standard error is small, for both gain; the other two lose more.
+    assert results[0].gain > 2.5 > 5 * results[0].standard_error
+    assert "but -0.48 dB on the mean of single samples, left out" in str(results[0])
 
 
 def test_a_gain_of_all_validation_samples_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,3 +270,32 @@ def test_steps_of_plugins_may_use_the_former_names() -> None:
         assert make_context.judged(copy) == start.sqnr
     with pytest.warns(FutureWarning, match="validator"):
         assert make_context.judge is make_context.validator
+
+
+def test_ranges_are_those_of_all_samples() -> None:
+    """As those of the default are: of fewer samples they would clip more, and the ladder would end behind it."""
+    plain = context()
+    loud = [*plain.samples[:-1], {"x": 40 * plain.samples[-1]["x"]}]
+    made = QuantizationContext(plain.original, loud, lambda op: SCHEMES["int8"], methods=("max",))
+    assert any(sample is loud[-1] for sample in made.validation_samples)
+    assert made.start().table["x"].threshold == pytest.approx(float(np.abs(loud[-1]["x"]).max()))
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_the_ladder_never_ends_behind_the_default(ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps that are kept may lead away from what the default does on its own way, so that takes part in the race."""
+    made, heard = context(), []
+    start = made.start()
+    other = made.requantized(
+        made.original, lambda op: SCHEMES["int16-weights" if ahead else "int4-weights"], ("own",)
+    )
+    monkeypatch.setattr(
+        "npuc.quant.ladder.run.default_steps", lambda *given, **more: (other, made.figures(other.quantized))
+    )
+    options = PipelineOptions(("equalize",), report=lambda event: heard.append(str(event)))
+    assert made.cost_model is None
+    found = run_pipeline_steps(made, options, None, widen=False, fixed=True)  # type: ignore[arg-type]
+    assert any("the default is taken" in words for words in heard) == ahead
+    assert found.sqnr >= max(start.sqnr, other.sqnr)
+    assert any("the default is taken" in note for note in found.quantized.notes) == ahead
+    assert heard[1].startswith(f"default with its quick steps: {other.sqnr:.2f} dB")

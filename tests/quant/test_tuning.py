@@ -16,9 +16,12 @@ from npuc.flow import import_model, quantize_on_data
 from npuc.ir import Graph, tensor_type, top
 from npuc.quant import quantize
 from npuc.quant.config import QuantizationConfig
+from npuc.quant.gptq.step import Gptq
+from npuc.quant.ladder import QuantizationContext
 from npuc.quant.ladder.run import PipelineOptions
 from npuc.quant.prequantized import integer_types
 from npuc.quant.report import effective_yaml
+from npuc.quant.scheme import SCHEMES
 
 _WINDOW: dict[str, Any] = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
 
@@ -165,3 +168,31 @@ def test_weights_of_few_bits_that_lose_a_network_are_said_to_need_learning() -> 
     assert said.startswith("weights of 4 bits leave ")
     # Not of 8 bits, and not to those who learn already.
     assert not warnings("int8") and not warnings("int4-weights", PipelineOptions(("gptq",)))
+
+
+def test_ranges_under_weights_of_few_bits_are_chosen_beside_weights_of_eight(monkeypatch: Any) -> None:
+    """Weights of 4 bits make most of the error, and chance would choose; ranges count once the weights are rounded better."""
+    rng = np.random.default_rng(2)
+    sizes = [((12, 8, 3, 3), 6), ((12, 12, 3, 3), 8), ((4, 12, 1, 1), 1)]
+    first, second, last = (rng.standard_normal(shape).astype(np.float32) / part for shape, part in sizes)
+    hidden = lang.conv(lang.input("x", (1, 8, 8, 8)), first, relu=True, name="a")
+    graph = lang.build({"y": lang.conv(lang.conv(hidden, second, relu=True, name="b"), last, name="c")})
+    rng = np.random.default_rng(102)
+    data = [
+        rng.standard_normal((1, 8, 8, 8)) * np.exp(0.9 * rng.standard_normal((1, 8, 8, 8))) for _ in range(40)
+    ]
+    samples = [{"x": sample.astype(np.float32)} for sample in data]
+
+    def rounded() -> tuple[str, float]:
+        context = QuantizationContext(graph, samples, lambda op: SCHEMES["int4-weights"])
+        start = context.start()
+        better = Gptq().propose(start, context)
+        assert better is not None
+        return start.quantized.notes[0], better.sqnr
+
+    note, sqnr = rounded()
+    monkeypatch.setattr("npuc.quant.tuning.with_weights_of_a_byte", lambda scheme_of: scheme_of)
+    other_note, other = rounded()
+    assert note.startswith("ranges by max: its outputs are closest to float beside weights of 8 bits")
+    assert other_note.startswith("ranges by mse: its outputs are closest to float (")
+    assert sqnr > other + 0.3, (sqnr, other)

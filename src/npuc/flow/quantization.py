@@ -340,9 +340,8 @@ def quantize_on_data(
     from npuc.quant.activation_forms import cost_of_forms, with_activation_forms
     from npuc.quant.channel_outputs import FLOAT_REASON, ChannelOutputs, with_channel_outputs
     from npuc.quant.config import QuantizationConfig
-    from npuc.quant.ladder.fallback import fallback, needs_fallback
+    from npuc.quant.ladder.fallback import default_steps
     from npuc.quant.tuning import KEPT, METHODS, PLAIN, tune, with_wide_tail
-    from npuc.quant.validation import is_no_worse
     from npuc.target import load_target
 
     note = warn or (lambda text: None)
@@ -421,7 +420,13 @@ def quantize_on_data(
             context.adaquant = config.ladder.adaquant
             context.output_method = config.output_method
         best = run_pipeline_steps(
-            context, ladder, cost_model, widen=widening or False, fixed=stated, may_widen=may_widen
+            context,
+            ladder,
+            cost_model,
+            widen=widening or False,
+            fixed=stated,
+            may_widen=may_widen,
+            plain_of=plain_of,
         )
         return finished(
             best.source, best.quantized, best.scheme_of, best.table, context.figures(best.quantized), context.validator,
@@ -449,26 +454,21 @@ def quantize_on_data(
     )
     for words in done.graph.notes[len(graph.notes) :]:
         _LOG.info("quantized: %s", words)
-    if correct and (cause := needs_fallback(graph, done, kept.first)) is not None:
-        note(f"{cause} leave the outputs at {done.sqnr:.1f} dB: the quick steps of the ladder follow")
-        costs = TargetCostModel(target or load_target(REFERENCE)) if may_widen else None
-        better = fallback(
-            graph, done, kept.first, scheme_of, methods, threads, target=target, cost_model=costs
+    costs = TargetCostModel(target or load_target(REFERENCE)) if may_widen else None
+    better = (
+        default_steps(
+            graph, done, kept.first, kept.others, scheme_of, methods, threads,
+            target=target, cost_model=costs, note=note,
         )
-        if better is not None and done.validator is not None:
-            figures = done.validator.figures(better.quantized)
-            (more,) = done.validator.figures_of([better.quantized], kept.others())
-            if done.plain is not None and not is_no_worse(figures.plus(more), done.plain):
-                done.graph.notes.append(
-                    "the quick steps are left out: plain ranges are closer on all calibration data"
-                )
-                better = None
-        if better is not None:
-            recollect = partial(collect, better.source, kept.first, options=recorded, threads=threads)
-            return finished(
-                better.source, better.quantized, better.scheme_of, better.table, figures, done.validator, recollect,
-                steps_applied=True,
-            )  # fmt: skip
+        if correct
+        else None
+    )  # fmt: skip
+    if better is not None:
+        best, figures = better
+        recollect = partial(collect, best.source, kept.first, options=recorded, threads=threads)
+        return finished(
+            best.source, best.quantized, best.scheme_of, best.table, figures, done.validator, recollect, steps_applied=True
+        )  # fmt: skip
     return finished(
         graph, done.graph, done.scheme_of, done.table, done.figures, done.validator, lambda: statistics,
         corrected=done.corrected,

@@ -171,6 +171,11 @@ class Scheme:
         return self.activation in _INTEGERS and dtype_of(self.activation).bits > 8
 
     @property
+    def has_few_bit_weights(self) -> bool:
+        """Whether weights are integers of fewer than 8 bits."""
+        return self.weight in _INTEGERS and dtype_of(self.weight).bits < 8
+
+    @property
     def has_wide_sums(self) -> bool:
         """Whether there is a wider accumulator; `double_rounding` has one for 16-bit activations only, as TFLite has."""
         return self.wide_sum_bits > 0 and (

@@ -201,13 +201,20 @@ class _Tuner:
         self.plain_figures: OutputFigures | None = None
 
     def race(self, methods: Sequence[str], scheme_of: LayerSchemes, notes: list[str]) -> _Trial:
-        """The network of the best method."""
-        trials = [self.trial(method, scheme_of) for method in methods]
+        """The network of the best method.
+
+        Weights of few bits make most of the error, and would have chance choose the ranges, though they may be rounded better
+        later. So the methods compete with weights of 8 bits, and the best one is taken with those of the scheme.
+        """
+        judged_of = with_weights_of_a_byte(scheme_of)
+        is_own = judged_of == scheme_of
+        trials = [self.trial(method, judged_of) for method in methods]
         best = max(trials, key=lambda trial: trial.figures.score)
         if len(trials) > 1:
             figures = "; ".join(f"{trial.method} {trial.words}" for trial in trials)
-            notes.append(f"ranges by {best.method}: its outputs are closest to float ({figures})")
-        return best
+            beside = "" if is_own else " beside weights of 8 bits"
+            notes.append(f"ranges by {best.method}: its outputs are closest to float{beside} ({figures})")
+        return best if is_own else self.again(best, scheme_of)
 
     def raced_again(self, best: _Trial, methods: Sequence[str], notes: list[str]) -> _Trial:
         """The network of the best method with the types of `best`, which were chosen after the first race.
@@ -472,6 +479,13 @@ def with_wide_tail(
         return wide(scheme) if scheme.activation in ("i8", "ui8") else scheme
 
     return scheme_of.changed(choose)
+
+
+def with_weights_of_a_byte(scheme_of: LayerSchemes) -> LayerSchemes:
+    """The same schemes, but 8 bits for weights of fewer."""
+    return scheme_of.changed(
+        lambda op, scheme: replace(scheme, weight="i8") if scheme.has_few_bit_weights else scheme
+    )
 
 
 def unclipped(graph: Graph, scheme_of: LayerSchemes) -> dict[str, str]:

@@ -31,8 +31,6 @@ _SEARCHED = 16
 """The number of samples on which positions are searched; a quarter of them checks what each block chose."""
 _SLOWER = 0.2
 """The rate of weights of a second try, where what they learned at first does not hold on other samples."""
-_ON_CUDA = {"iterations": 300, "batch": 32}
-"""The defaults on a GPU, where iterations are cheap."""
 
 
 @step("adaquant", "learned scales, weights and biases, block by block (AdaQuant, LSQ); needs torch", 55)
@@ -56,9 +54,6 @@ class AdaQuant:
             return None
         require_torch("this needs PyTorch, which is not installed")
         options = self._options or context.adaquant
-        if context.device != "cpu":
-            explicit = options.model_fields_set
-            options = options.model_copy(update={k: v for k, v in _ON_CUDA.items() if k not in explicit})
         proposed = self._learned(best, context, layers, options)
         stated = not options.weight_rate or "weight_rate" in options.model_fields_set
         if proposed is None or stated or best.sqnr >= GOOD or context.gain(proposed, best) >= WORTH:

@@ -12,6 +12,8 @@ from npuc.quant.layers import integer_layers, replace_integers
 from npuc.words import counted
 
 _SAMPLES = 32
+_PATIENT_SAMPLES = 96
+"""More samples where a step may take minutes: moments of few samples are too much those of these samples."""
 
 
 @step("gptq", "weights rounded together, by the second moments of their inputs (GPTQ)", 50)
@@ -26,12 +28,13 @@ class Gptq:
         ]
         if not layers:
             return None
-        moments = second_moments(quantized, layers, context.fit[:_SAMPLES], context.threads)
+        some = context.fit[: _PATIENT_SAMPLES if context.patient else _SAMPLES]
+        moments = second_moments(quantized, layers, some, context.threads)
         count = sum(
             replace_integers(quantized, layer, rounded(layer, moments[layer.name])) for layer in layers
         )
         # The biases were corrected for the previous integers.
-        correct_biases(best.source, quantized, context.fit[:_SAMPLES], context.threads, best.scheme_of)
+        correct_biases(best.source, quantized, some, context.threads, best.scheme_of)
         quantized.verify()
         note = f"rounded the weights of {counted(count, 'layer')} together"
         return replace(

@@ -195,6 +195,12 @@ class QuantizationContext:
         )
         return float(np.sqrt((len(gains) - 1) * np.var(gains)))
 
+    def sample_gains(self, candidate: Graph, baseline: Graph) -> Array:
+        """The gain of each validation sample in decibels, on the mean over the slices."""
+        after, before = self.validated_figures(candidate).by_sample, self.figures(baseline).by_sample
+        gains: Array = (after - before).mean(axis=1)
+        return gains
+
     def gains_in_most_samples(self, candidate: Graph, baseline: Graph) -> bool:
         """Whether the decibels of single samples gain by more than twice the standard error of their mean.
 
@@ -203,8 +209,7 @@ class QuantizationContext:
         """
         if len(self.validation_samples) < _FEWEST_COUNTED:
             return False
-        after, before = self.validated_figures(candidate).by_sample, self.figures(baseline).by_sample
-        gains = (after - before).mean(axis=1)
+        gains = self.sample_gains(candidate, baseline)
         return bool(gains.mean() >= 2 * gains.std(ddof=1) / np.sqrt(len(gains)) > 0)
 
     def _without_each(self, figures: OutputFigures) -> Array:
@@ -215,7 +220,7 @@ class QuantizationContext:
 
     def statistics(self, source: Graph) -> Statistics:
         """The statistics of every tensor of a float network over the samples in `fit`."""
-        return collect(source, self.fit, options=observer_options(self.methods), threads=self.threads)
+        return collect(source, self.samples, options=observer_options(self.methods), threads=self.threads)
 
     def start(self) -> Candidate:
         """The original network quantized by default: ranges by the best method, corrected biases."""

@@ -9,7 +9,7 @@ that is inaccurate for another reason is left to `npuc analyze` and the ladder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from npuc.ir import Graph
@@ -20,10 +20,12 @@ from npuc.quant.ladder.wide_layers import USELESS, with_wide_layers
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.layers import integer_layers
 from npuc.quant.tuning import GOOD, Tuned
+from npuc.quant.validation import is_no_worse
 from npuc.quant.widening import GAIN
 from npuc.transform.eliminate_dead_code import drop_unused_weights
 
 if TYPE_CHECKING:
+    from npuc.compare import OutputFigures
     from npuc.quant.mixed_precision.cost_model import CostModel
     from npuc.target import Target
 
@@ -66,6 +68,43 @@ def wide_if_useless(
         if wide is not None and wide.sqnr >= best.sqnr + GAIN:
             return wide
     return with_wide_layers(best, context)
+
+
+def default_steps(
+    graph: Graph,
+    tuned: Tuned,
+    samples: Sequence[Sample],
+    others: Callable[[], Iterable[Sample]],
+    scheme_of: LayerSchemes,
+    methods: Sequence[str],
+    threads: int = 1,
+    *,
+    target: Target | None = None,
+    cost_model: CostModel | None = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> tuple[Candidate, OutputFigures] | None:
+    """What the default makes of a tuned network by quick steps, and its figures on the kept samples.
+
+    None if it needs none, if they do not improve it, or if plain ranges are closer to float on all calibration data, of which
+    `others` returns those that were not kept.
+    """
+    cause = needs_fallback(graph, tuned, samples)
+    if cause is None or tuned.validator is None:
+        return None
+    note(f"{cause} leave the outputs at {tuned.sqnr:.1f} dB: the quick steps of the ladder follow")
+    better = fallback(
+        graph, tuned, samples, scheme_of, methods, threads, target=target, cost_model=cost_model
+    )
+    if better is None:
+        return None
+    figures = tuned.validator.figures(better.quantized)
+    (more,) = tuned.validator.figures_of([better.quantized], others())
+    if tuned.plain is not None and not is_no_worse(figures.plus(more), tuned.plain):
+        tuned.graph.notes.append(
+            "the quick steps are left out: plain ranges are closer on all calibration data"
+        )
+        return None
+    return better, figures
 
 
 def fallback(

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from npuc.ir import dtype_of
 from npuc.quant.ladder.context import Candidate, QuantizationContext
 from npuc.quant.ladder.wide_layers import USELESS
 from npuc.quant.layers import IntegerLayer, integer_layers
@@ -34,7 +33,7 @@ _NAMED = 4
 
 def has_few_bits(layer: IntegerLayer) -> bool:
     """Whether the weights of a layer have fewer than 8 bits."""
-    return dtype_of(layer.scheme.weight).bits < 8
+    return layer.scheme.has_few_bit_weights
 
 
 def finer_if_useless(best: Candidate, context: QuantizationContext) -> Candidate | None:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.ir import Graph, Value, dtype_of, shape_of, top
+from npuc.ir import Graph, Value, shape_of, top
 from npuc.quant.ladder.context import QuantizationContext, Sample
 from npuc.quant.ladder.goal import MIXED
 from npuc.quant.ladder.sequence import chosen
@@ -78,7 +78,7 @@ class Plan:
 def kind_of(scheme_of: LayerSchemes) -> str:
     """The kind of scheme that results are sorted by: `few bits`, `per tensor` or `per channel`."""
     schemes = [scheme for scheme in scheme_of.by_op.values() if scheme is not None and not scheme.is_float]
-    if any(dtype_of(scheme.weight).bits < 8 for scheme in schemes):
+    if any(scheme.has_few_bit_weights for scheme in schemes):
         return "few bits"
     return "per channel" if all(scheme.per_channel for scheme in schemes) else "per tensor"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import Any
@@ -18,13 +18,14 @@ from npuc.errors import UsageError
 from npuc.ir import Graph
 from npuc.quant.ladder.context import Candidate, QuantizationContext
 from npuc.quant.ladder.fallback import STEPS as QUICK
-from npuc.quant.ladder.fallback import wide_if_useless
+from npuc.quant.ladder.fallback import default_steps, wide_if_useless
 from npuc.quant.ladder.finer_weights import finer_if_useless
 from npuc.quant.ladder.goal import MIXED, search_goal
 from npuc.quant.ladder.measurements import Goal, GoalCheck, GoalResult, Measurement
-from npuc.quant.ladder.sequence import StepResult, chosen, run_steps
+from npuc.quant.ladder.sequence import StepResult, chosen, is_ahead, run_steps
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.mixed_precision.cost_model import CostModel
-from npuc.quant.tuning import tune
+from npuc.quant.tuning import KEPT, Tuned, tune
 from npuc.quant.widening import Widening
 from npuc.registries import renamed
 from npuc.transform.eliminate_dead_code import drop_unused_weights
@@ -105,6 +106,7 @@ def run_pipeline_steps(
     widen: Widening | bool,
     fixed: bool,
     may_widen: bool = False,
+    plain_of: LayerSchemes | None = None,
 ) -> Candidate:
     """Quantize by default, then run the steps; the notes of the network say what was done.
 
@@ -113,41 +115,17 @@ def run_pipeline_steps(
     weights for few small layers under fewer bits, as the default does, if the network would be of little use otherwise; they are
     chosen before steps that take long.
     """
-    begun = time.perf_counter()
-    first = tune(
-        context.original,
-        context.statistics(context.original),
-        context.fit,
-        context.scheme_of,
-        context.methods,
-        widen=widen,
-        threads=context.threads,
-        output_method=context.output_method,
+    report = pipeline_options.report if pipeline_options.goal is None else _silent
+    first, start, default = _default(
+        context, cost_model, report, widen=widen, may_widen=may_widen, plain_of=plain_of
     )
-    sqnr = context.validated_sqnr(first.graph)
-    best = start = Candidate(context.original, first.graph, first.table, first.scheme_of, sqnr)
     names = pipeline_options.steps or [
         entry.name
         for entry in chosen()
         if entry.name != MIXED or not fixed or pipeline_options.goal is not None
     ]
     if pipeline_options.goal is None:
-        pipeline_options.report(f"default: {start.sqnr:.2f} dB ({time.perf_counter() - begun:.1f} s)")
-        run = partial(run_steps, context, report=pipeline_options.report, enough=pipeline_options.enough)
-        best = run([name for name in names if name in QUICK], start=start)
-        wide = wide_if_useless(best, context, start) if may_widen else None
-        if wide is not None:
-            pipeline_options.report(wide.notes[-1])
-        others = [entry for entry in chosen(names) if entry.name not in QUICK]
-        best = run([entry.name for entry in others if entry.rank <= _LAST_QUICK], start=wide or best)
-        finer = finer_if_useless(best, context) if may_widen else None
-        if finer is not None:
-            pipeline_options.report(finer.notes[-1])
-        best = run([entry.name for entry in others if entry.rank > _LAST_QUICK], start=finer or best)
-        if best.sqnr >= pipeline_options.enough:
-            pipeline_options.report(
-                f"{best.sqnr:.2f} dB are enough ({pipeline_options.enough:.1f} dB): steps that did not run are left out"
-            )
+        best = _best_of_steps(context, names, start, default, pipeline_options, may_widen=may_widen)
     else:
         log = search_goal(
             context,
@@ -165,6 +143,107 @@ def run_pipeline_steps(
     best.quantized.float_reasons = {**first.graph.float_reasons, **best.quantized.float_reasons}
     best.quantized.notes = list(dict.fromkeys([*first.graph.notes, *best.quantized.notes, *best.notes]))
     return best
+
+
+def _silent(text: str) -> None:
+    """For a search that reports its measurements itself."""
+
+
+def _default(
+    context: QuantizationContext,
+    cost_model: CostModel,
+    report: Callable[[str], None],
+    *,
+    widen: Widening | bool,
+    may_widen: bool,
+    plain_of: LayerSchemes | None,
+) -> tuple[Tuned, Candidate, Candidate]:
+    """What the default makes of the samples: the tuned network, also as a candidate, and the candidate after its quick steps.
+
+    The latter is the same one if it needs none.
+    """
+    begun = time.perf_counter()
+    kept, others = context.samples[:KEPT], context.samples[KEPT:]
+    tuned = tune(
+        context.original,
+        context.statistics(context.original),
+        kept,
+        context.scheme_of,
+        context.methods,
+        widen=widen,
+        threads=context.threads,
+        others=lambda: others,
+        plain_of=plain_of,
+        output_method=context.output_method,
+    )
+    start = Candidate(
+        context.original, tuned.graph, tuned.table, tuned.scheme_of, context.validated_sqnr(tuned.graph)
+    )
+    report(f"default: {start.sqnr:.2f} dB ({time.perf_counter() - begun:.1f} s)")
+    better = default_steps(
+        context.original,
+        tuned,
+        kept,
+        lambda: others,
+        context.scheme_of,
+        context.methods,
+        context.threads,
+        target=context.target,
+        cost_model=cost_model if may_widen else None,
+    )
+    if better is None:
+        return tuned, start, start
+    default = replace(better[0], sqnr=context.validated_sqnr(better[0].quantized))
+    report(f"default with its quick steps: {default.sqnr:.2f} dB ({time.perf_counter() - begun:.1f} s)")
+    return tuned, start, default
+
+
+def _best_of_steps(
+    context: QuantizationContext,
+    names: Sequence[str],
+    start: Candidate,
+    default: Candidate,
+    options: PipelineOptions,
+    *,
+    may_widen: bool,
+) -> Candidate:
+    """The best network after the steps, which is never behind `default` on the validation samples.
+
+    Quick steps begin at `start`, the default without its own ones. Each is kept for what it gains at its place in the order, and
+    the way of the default can still end further ahead, so both race before the steps that take long, which improve the winner;
+    and again at the end.
+    """
+    run = partial(run_steps, context, report=options.report, enough=options.enough)
+    best = run([name for name in names if name in QUICK], start=start)
+    wide = wide_if_useless(best, context, start) if may_widen else None
+    if wide is not None:
+        options.report(wide.notes[-1])
+    others = [entry for entry in chosen(names) if entry.name not in QUICK]
+    best = run([entry.name for entry in others if entry.rank <= _LAST_QUICK], start=wide or best)
+    finer = finer_if_useless(best, context) if may_widen else None
+    if finer is not None:
+        options.report(finer.notes[-1])
+    best = _ahead(finer or best, default, context, options)
+    best = run([entry.name for entry in others if entry.rank > _LAST_QUICK], start=best)
+    if best.sqnr >= options.enough:
+        options.report(
+            f"{best.sqnr:.2f} dB are enough ({options.enough:.1f} dB): steps that did not run are left out"
+        )
+    return _ahead(best, default, context, options)
+
+
+def _ahead(
+    best: Candidate, default: Candidate, context: QuantizationContext, options: PipelineOptions
+) -> Candidate:
+    """The network of the steps if it is ahead of the default, else the default; which one, is reported."""
+    if best.quantized is default.quantized or is_ahead(best, default, context):
+        return best
+    note = (
+        f"the default is taken: {default.sqnr:.2f} dB and {context.worst(default):.2f} dB at worst on the validation samples, "
+        f"with the steps so far {best.sqnr:.2f} dB and {context.worst(best):.2f} dB at worst"
+    )
+    options.report(note)
+    return replace(default, notes=(*default.notes, note))
 
 
 def __getattr__(name: str) -> Any:

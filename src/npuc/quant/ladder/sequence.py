@@ -2,7 +2,8 @@
 
 The gain is that of the mean over the slices of the outputs, cross-validated where the samples chose among several networks.
 It has to be larger than its standard error over the validation samples, so that one or two of them do not decide, or nearly
-all samples have to share it; and the worst slice of the worst validation sample may not lose more than a decibel.
+all samples have to share it; single samples have to gain on the mean, too; and the worst slice of the worst validation sample
+may not lose more than a decibel.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class StepResult:
     """The worst slice of the worst validation sample before and after."""
     gain: float | None = None
     """The gain in decibels, cross-validated if the network is the best of several; None: that of the figures."""
+    sample_gain: float = 0.0
+    """The mean gain of single validation samples, in decibels."""
 
     @property
     def loses_worst_slice(self) -> bool:
@@ -86,8 +89,10 @@ class StepResult:
             return f"{self.name}: {f'left out: {self.reason}' if self.reason else 'nothing to do'}"
         chance = f"may be chance (± {self.standard_error:.2f}), left out"
         gained = self.after - self.before >= WORTH
-        if gained and self.gain is not None and self.gain < WORTH:
-            chance = f"but {self.gain:+.2f} dB cross-validated, left out"
+        if gained and self.gain is not None and self.gain < self.after - self.before - 0.01:
+            chance = f"but {self.gain:+.2f} ± {self.standard_error:.2f} dB cross-validated, left out"
+        if gained and self.sample_gain < 0:
+            chance = f"but {self.sample_gain:+.2f} dB on the mean of single samples, left out"
         if gained and self.loses_worst_slice and self.worst is not None:
             chance = f"but the worst slice {self.worst[0]:.2f} to {self.worst[1]:.2f} dB, left out"
         verdict = "kept" if self.kept else chance if gained else "no gain, left out"
@@ -130,22 +135,53 @@ def attempt(
 ) -> tuple[StepResult, Candidate | None]:
     """The result of one step, and its network if it is significantly better."""
     begun = time.perf_counter()
-    reason, gain, standard_error, kept = "", 0.0, 0.0, False
+    reason, gain, sample_gain, standard_error, kept = "", 0.0, 0.0, 0.0, False
     try:
         proposed = entry.make().propose(best, context)
     except (MissingExtraError, EngineError) as error:
         proposed, reason = None, error.paragraph()
     if proposed is not None:
         gain = context.gain(proposed, best)
+        sample_gain = float(context.sample_gains(proposed.quantized, best.quantized).mean())
         standard_error = context.standard_error(proposed.quantized, best.quantized)
-        kept = (
-            gain >= WORTH
-            and context.worst(proposed) >= context.worst(best) - LOSS
-            and (gain >= standard_error or context.gains_in_most_samples(proposed.quantized, best.quantized))
-        )
+        kept = is_better(proposed, best, context)
     after = None if proposed is None else proposed.sqnr
     worst = None if proposed is None else (context.worst(best), context.worst(proposed))
     step_result = StepResult(
-        entry.name, best.sqnr, after, kept, time.perf_counter() - begun, reason, standard_error, worst, gain
+        entry.name,
+        best.sqnr,
+        after,
+        kept,
+        time.perf_counter() - begun,
+        reason,
+        standard_error,
+        worst,
+        gain,
+        sample_gain,
     )
     return step_result, proposed if kept else None
+
+
+def is_better(candidate: Candidate, baseline: Candidate, context: QuantizationContext) -> bool:
+    """Whether a network is ahead of another by more than chance on the validation samples."""
+    gain = context.gain(candidate, baseline)
+    return (
+        gain >= WORTH
+        and is_ahead(candidate, baseline, context)
+        and (
+            gain >= context.standard_error(candidate.quantized, baseline.quantized)
+            or context.gains_in_most_samples(candidate.quantized, baseline.quantized)
+        )
+    )
+
+
+def is_ahead(candidate: Candidate, baseline: Candidate, context: QuantizationContext) -> bool:
+    """Whether a network is closer to float on all validation samples together, on the mean of single ones, and not lost in one.
+
+    A few samples with large errors can make most of the error of all together; what they alone gain, others need not share.
+    """
+    return (
+        context.gain(candidate, baseline) >= 0
+        and context.sample_gains(candidate.quantized, baseline.quantized).mean() >= 0
+        and context.worst(candidate) >= context.worst(baseline) - LOSS
+    )

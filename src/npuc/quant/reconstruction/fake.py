@@ -79,27 +79,52 @@ def fake_quantized(x: Any, kind: QuantType, scale: Any = None, keep: Any = None)
     return y if keep is None else y.lerp_(x, keep)
 
 
+_APART = 4099
+"""The distance between the masks of neighbouring samples in the pool: odd, so that no two rows of an image meet."""
+
+
 class DropMasks:
     """Random masks in which a share of the elements is 1, the others 0: windows into one random pool, at random places.
 
     Drawing a random number for every element of every tensor would take as long as the layers themselves. They are floats, to
     be blended with: on a processor, `torch.where` and comparisons take ten times as long as arithmetic.
+
+    A sample of a batch has the same masks on every device, and however many samples go through a block at once: the pool and the
+    places are drawn on the processor, one place for each tensor of a batch, and samples have windows at a fixed distance from it.
     """
 
     def __init__(self, share: float, seed: int, device: str) -> None:
         self.share, self._device = share, device
-        self._generator = torch.Generator(device).manual_seed(seed)
-        self._places = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._places: list[int] = []
+        self._samples, self._first, self._count, self._call = 1, 0, 1, 0
         self._pool = self._drawn(1 << 16)
 
     def _drawn(self, size: int) -> Any:
-        drawn = torch.rand(size, generator=self._generator, device=self._device)
-        return (drawn < self.share).float()
+        drawn = torch.rand(size, generator=self._generator)
+        return (drawn < self.share).float().to(self._device)
+
+    def begin_batch(self, samples: int) -> None:
+        """The next masks are those of a new batch of so many samples."""
+        self._samples, self._places = samples, []
+        self.begin_part(0, samples)
+
+    def begin_part(self, first: int, count: int) -> None:
+        """The next masks are those of so many samples of the batch, from one on; all parts have the same order of tensors."""
+        self._first, self._count, self._call = first, count, 0
 
     def __call__(self, tensor: Any) -> Any:
-        """A mask of the shape of a tensor."""
-        count = tensor.numel()
-        if 2 * count > self._pool.numel():
-            self._pool = self._drawn(2 * count)
-        place = int(torch.randint(self._pool.numel() - count + 1, (), generator=self._places))
-        return self._pool[place : place + count].view(tensor.shape)
+        """A mask of the shape of a tensor, whose first axis is that of the samples."""
+        count = self._count if tensor.numel() % self._count == 0 else 1
+        size = tensor.numel() // count
+        reach = size + (self._samples - 1) * _APART
+        if 2 * reach > self._pool.numel():
+            # Windows that were given stay where they are.
+            self._pool = torch.cat([self._pool, self._drawn(2 * reach - self._pool.numel())])
+        if self._call == len(self._places):
+            last = self._pool.numel() - reach
+            self._places.append(int(torch.randint(last + 1, (), generator=self._generator)))
+        place = self._places[self._call]
+        self._call += 1
+        windows = self._pool.as_strided((count, size), (_APART, 1), place + self._first * _APART)
+        return windows.reshape(tensor.shape)

@@ -40,7 +40,7 @@ _ALIKE = 1e-2
 class Pace:
     """The number of iterations and the batch size of learning."""
 
-    iterations: int = 400
+    iterations: int = 500
     """Iterations for each block."""
     batch: int = 16
     dropped: float = 0.5
@@ -50,9 +50,10 @@ class Pace:
 
 @contextmanager
 def _full_precision() -> Iterator[None]:
-    """Convolutions on CUDA in f32: in TF32, of 10 bits of fraction, they differ between batch sizes and from a processor's."""
+    """Convolutions on CUDA in f32 and in a fixed order: TF32, of 10 bits of fraction, differs between batch sizes and from a
+    processor's."""
     flags: Any = torch.backends.cudnn.flags
-    with flags(enabled=True, benchmark=False, allow_tf32=False):
+    with flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
         yield
 
 
@@ -79,7 +80,8 @@ def reconstruct(
     the other, which is slow; without `one_by_one` it is refused.
     """
     torch.set_num_threads(threads)
-    generator = torch.Generator(device).manual_seed(pace.seed)
+    # Samples are drawn on the processor: generators of devices differ.
+    generator = torch.Generator().manual_seed(pace.seed)
     masks = DropMasks(pace.dropped, pace.seed, device)
     module = TopModule(source).to(device)
     blocks = cut_blocks(module.steps, weighted, [port.value for port in source.outputs])
@@ -221,9 +223,11 @@ def _learn(
             part = 0.5 * (1 + cos(pi * iteration / pace.iterations))
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * part
-        chosen = torch.randint(0, count, (min(pace.batch, count),), generator=generator, device=device)
+        chosen = torch.randint(0, count, (min(pace.batch, count),), generator=generator).to(device)
+        masks.begin_batch(len(chosen))
         optimizer.zero_grad()
-        for some in chosen.split(rows):
+        for index, some in enumerate(chosen.split(rows)):
+            masks.begin_part(index * rows, len(some))
             rounded = {value: rough[value][some] for value in block.inputs if value in rough}
             inputs = _mixed(student.entered(rounded, learner.after), real, some, masks)
             outputs = student.run(block, inputs, learner.weights(hard=False), noisy)

@@ -14,8 +14,6 @@ from npuc.words import counted
 
 _CORRECTED = 32
 """The number of samples that are used to correct the biases of the chosen integers."""
-_ON_CUDA = 1000
-"""Iterations per block on a GPU, where they are cheap."""
 
 
 @step("round", "learned rounding of weights, block by block (AdaRound, QDrop); needs torch", 60)
@@ -35,8 +33,6 @@ class LearnRounding:
         from npuc.quant.rounding.learn import LearningOptions, learn
 
         options = LearningOptions(seed=context.seed)
-        if context.device != "cpu":
-            options = replace(options, iterations=_ON_CUDA, batch=32)
         if self._iterations:
             options = replace(options, iterations=self._iterations)
         learned = learn(
