@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h native/ort/*.c native/ort/*.h)
 
-.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir peers-sophgo test-sophgo bench-qdq test-frameworks test-browser test-site test-notebooks notebooks studio test-studio sanitize tsan prove-c fuzz soak mutate bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore docs licences sbom site wheels release-check release-check-arm clean
+.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir peers-sophgo test-sophgo bench-qdq test-frameworks test-browser test-site test-notebooks notebooks studio test-studio sanitize tsan prove-c fuzz soak mutate bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore bench-compression docs licences sbom site wheels release-check release-check-arm clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -52,6 +52,7 @@ help:
 	@echo "  make bench-default    the default of quantization against plain ranges, by slice, on unseen data"
 	@echo "  make bench-rounding   learned rounding of a network of ResNet-50's size, in seconds"
 	@echo "  make bench-explore    10,000 machines explored, against the time of one compilation"
+	@echo "  make bench-compression  the weight codec against conditional entropy, Vela's codec, zlib, lzma and zstd, layer by layer"
 	@echo "  make bench-schedule   schedules against their lower bounds, and against Vela"
 	@echo "  make bench-sim        instruction mode against graph mode"
 	@echo "  make bench-qdq        exported QDQ files in ONNX Runtime, and in OpenVINO, which it installs in build/peers/openvino (0.3 GB)"
@@ -281,6 +282,9 @@ bench-rounding: $(STAMPS)/test $(STAMPS)/bench
 bench-schedule: $(STAMPS)/test $(STAMPS)/bench
 	$(BIN)/python benchmarks/bench_schedule.py
 	$(BIN)/python benchmarks/bench_vela.py
+
+bench-compression: $(STAMPS)/test $(STAMPS)/bench
+	$(BIN)/python benchmarks/bench_compression.py
 
 bench-explore: $(STAMPS)/bench
 	$(BIN)/python benchmarks/bench_explore.py

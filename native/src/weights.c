@@ -1,8 +1,8 @@
 /*
  * The weight codec: docs/weight-compression.md.
  *
- * Weights of trained networks are spread around zero, so that a code by frequency takes a tenth to four fifths off them; what
- * follows one weight says next to nothing about the next. A table of code lengths in the order of values is smooth, and costs
+ * Weights of trained networks are spread around zero, so that a code by frequency takes a tenth to four fifths off them. What
+ * follows one weight says little about the next; a machine whose decoder looks at neighbours has weight_contexts.c beside this. A table of code lengths in the order of values is smooth, and costs
  * about two bits a value. Where one value is most of all, runs of it have codes too, or each would take a bit at least. Codes are
  * at most 15 bits long and lie in the stream from the lowest bit of each byte up.
  */
@@ -10,7 +10,10 @@
 
 #include <string.h>
 
-enum { RAW = 0, CODED = 1, RUNS = 2, HEAD_BYTES = 4, LONGEST = 15, FIRST_LENGTH = 6, LOOKUP_BITS = 11 };
+#include "weight_bits.h"
+#include "weight_contexts.h"
+
+enum { RAW = 0, CODED = 1, RUNS = 2, CONTEXTS = 3, HEAD_BYTES = 4, LONGEST = 15, FIRST_LENGTH = 6, LOOKUP_BITS = 11, LEAST_CONTEXTS = 64 };
 /*
  * Symbols: the values of a byte, then runs of one of them. Run symbol k, counted from 1, has k bits behind its code, and stands
  * for 2^k values and as many more as those bits say.
@@ -23,12 +26,6 @@ enum { SAME, ONE_MORE, ONE_LESS, ABSENT, STATED };
 
 /* ---- decoding ---- */
 
-typedef struct reader {
-    const uint8_t *at, *end;
-    uint64_t bits; /* the next `count` bits, and above them zeros or what will be there again */
-    int32_t count;
-} reader;
-
 typedef struct codes {
     int32_t symbols;
     int32_t runs; /* of the value below; otherwise 0 */
@@ -38,39 +35,19 @@ typedef struct codes {
     uint16_t symbol[SYMBOLS]; /* by code */
 } codes;
 
-static void fill(reader *r)
-{
-    r->bits &= ((uint64_t)1 << r->count) - 1;
-    while (r->count <= 48 && r->at < r->end) {
-        r->bits |= (uint64_t)*r->at++ << r->count;
-        r->count += 8;
-    }
-}
-
-/* The next bits, or -1 behind the end. */
-static int32_t take(reader *r, int32_t count)
-{
-    fill(r);
-    if (r->count < count) return -1;
-    const int32_t value = (int32_t)(r->bits & (((uint64_t)1 << count) - 1));
-    r->bits >>= count;
-    r->count -= count;
-    return value;
-}
-
-static int32_t read_step(reader *r)
+static int32_t read_step(npuc_bit_reader *r)
 {
     for (int32_t step = SAME; step < STATED; step++) {
-        const int32_t bit = take(r, 1);
+        const int32_t bit = npuc_take_bits(r, 1);
         if (bit <= 0) return bit < 0 ? -1 : step;
     }
     return STATED;
 }
 
 /* The lengths of all codes; 0: the symbol does not occur. Returns how many do, or -1. */
-static int32_t read_lengths(reader *r, codes *c, uint8_t *lengths)
+static int32_t read_lengths(npuc_bit_reader *r, codes *c, uint8_t *lengths)
 {
-    const int32_t first = take(r, 8), count = take(r, 8) + 1, value = c->runs ? take(r, 8) : 0;
+    const int32_t first = npuc_take_bits(r, 8), count = npuc_take_bits(r, 8) + 1, value = c->runs ? npuc_take_bits(r, 8) : 0;
     int32_t length = FIRST_LENGTH, found = 0;
     if (first < 0 || count < 1 || value < 0) return -1;
     c->value = (uint8_t)value;
@@ -81,7 +58,7 @@ static int32_t read_lengths(reader *r, codes *c, uint8_t *lengths)
         if (step == ABSENT) continue;
         if (step == ONE_MORE) length++;
         if (step == ONE_LESS) length--;
-        if (step == STATED) length = take(r, 4);
+        if (step == STATED) length = npuc_take_bits(r, 4);
         if (length < 1 || length > LONGEST) return -1;
         lengths[i < count ? (first + i) & 255 : VALUES + i - count] = (uint8_t)length;
         found++;
@@ -110,7 +87,7 @@ static int32_t first_codes(const uint8_t *lengths, uint16_t *of_length, uint32_t
     return code + of_length[LONGEST] == 1u << LONGEST;
 }
 
-static int32_t read_codes(reader *r, codes *c)
+static int32_t read_codes(npuc_bit_reader *r, codes *c)
 {
     uint8_t lengths[SYMBOLS];
     uint32_t first[LONGEST + 1], next = 0;
@@ -151,7 +128,7 @@ static uint32_t find_code(const codes *c, uint64_t bits)
     return length << SYMBOL_BITS | c->symbol[index < SYMBOLS ? index : 0];
 }
 
-static void skip(reader *r, uint32_t found)
+static void skip(npuc_bit_reader *r, uint32_t found)
 {
     r->bits >>= found >> SYMBOL_BITS;
     r->count -= (int32_t)(found >> SYMBOL_BITS);
@@ -164,7 +141,7 @@ static uint64_t eight(const uint8_t *at)
     return value;
 }
 
-static int32_t read_symbols(reader *r, const codes *c, uint8_t *data, int64_t size)
+static int32_t read_symbols(npuc_bit_reader *r, const codes *c, uint8_t *data, int64_t size)
 {
     int64_t done = 0;
     /* Three codes of at most 15 bits at a time, while eight bytes can be read at once. */
@@ -179,7 +156,7 @@ static int32_t read_symbols(reader *r, const codes *c, uint8_t *data, int64_t si
         }
     }
     while (done < size) {
-        fill(r);
+        npuc_fill_bits(r);
         const uint32_t found = find_code(c, r->bits), symbol = found & ((1 << SYMBOL_BITS) - 1);
         if ((int32_t)(found >> SYMBOL_BITS) > r->count) return 0;
         skip(r, found);
@@ -187,7 +164,7 @@ static int32_t read_symbols(reader *r, const codes *c, uint8_t *data, int64_t si
             data[done++] = (uint8_t)symbol;
             continue;
         }
-        const int32_t order = (int32_t)symbol - VALUES + 1, more = take(r, order);
+        const int32_t order = (int32_t)symbol - VALUES + 1, more = npuc_take_bits(r, order);
         const int64_t run = ((int64_t)1 << order) + more;
         if (more < 0 || run > size - done) return 0;
         memset(data + done, c->value, (size_t)run);
@@ -198,7 +175,7 @@ static int32_t read_symbols(reader *r, const codes *c, uint8_t *data, int64_t si
 
 static const uint8_t *read_coded(const uint8_t *at, const uint8_t *end, int32_t runs, uint8_t *data, int64_t size)
 {
-    reader r = {at, end, 0, 0};
+    npuc_bit_reader r = {at, end, 0, 0};
     codes c;
     c.runs = runs;
     if (!read_codes(&r, &c)) return NULL;
@@ -206,9 +183,7 @@ static const uint8_t *read_coded(const uint8_t *at, const uint8_t *end, int32_t 
         memset(data, (uint8_t)c.symbol[0], (size_t)size);
     else if (!read_symbols(&r, &c, data, size))
         return NULL;
-    /* Whole bytes go back; what is left of one is empty. */
-    if (r.bits & ((1u << r.count % 8) - 1)) return NULL;
-    return r.at - r.count / 8;
+    return npuc_end_of_bits(&r);
 }
 
 npuc_status npuc_weights_decode(const uint8_t *stream, int64_t stored, uint8_t *data, int64_t size)
@@ -226,11 +201,10 @@ npuc_status npuc_weights_decode(const uint8_t *stream, int64_t stored, uint8_t *
             if (end - at < length) return NPUC_BAD_ARGUMENT;
             memcpy(data + done, at, (size_t)length);
             at += length;
-        } else if ((head & 3) == CODED || (head & 3) == RUNS) {
-            at = read_coded(at, end, (head & 3) == RUNS, data + done, length);
-            if (!at) return NPUC_BAD_ARGUMENT;
         } else {
-            return NPUC_BAD_ARGUMENT;
+            at = (head & 3) == CONTEXTS ? npuc_read_contexts(at, end, data + done, length)
+                                        : read_coded(at, end, (head & 3) == RUNS, data + done, length);
+            if (!at) return NPUC_BAD_ARGUMENT;
         }
         done += length;
     }
@@ -243,11 +217,6 @@ npuc_status npuc_weights_decode(const uint8_t *stream, int64_t stored, uint8_t *
 
 /* The bits of a step, and how many. */
 static const uint8_t STEP_BITS[] = {0, 1, 3, 7, 15}, STEP_LENGTH[] = {1, 2, 3, 4, 4};
-
-/* Where a table begins and how many neighbours it has: values run in a circle, so that those below zero come before it. */
-typedef struct span {
-    int32_t first, count;
-} span;
 
 /* Some neighbouring bytes, how often each value occurs, and what they come to. */
 typedef struct part {
@@ -304,19 +273,6 @@ static int32_t huffman(const uint32_t *count, uint8_t *lengths)
     return deepest;
 }
 
-/* The shortest span that has all values: what it leaves out is the longest gap of the circle. */
-static span span_of(const uint8_t *lengths)
-{
-    int32_t longest = -1, behind = 0;
-    for (int32_t s = 0; s < 256; s++) {
-        if (!lengths[s]) continue;
-        int32_t gap = 0;
-        while (gap < 255 && !lengths[(s + 1 + gap) & 255]) gap++;
-        if (gap > longest) longest = gap, behind = s + 1 + gap;
-    }
-    return (span){behind & 255, 256 - longest};
-}
-
 static int32_t step_of(int32_t length, int32_t before)
 {
     if (!length) return ABSENT;
@@ -325,7 +281,7 @@ static int32_t step_of(int32_t length, int32_t before)
 }
 
 /* The length of entry i of a table. */
-static int32_t entry(const uint8_t *lengths, span s, int32_t i)
+static int32_t entry(const uint8_t *lengths, npuc_span s, int32_t i)
 {
     return lengths[i < s.count ? (s.first + i) & 255 : VALUES + i - s.count];
 }
@@ -343,7 +299,7 @@ static int64_t coded_bytes(const uint32_t *count, int32_t runs, uint8_t *lengths
         symbols += count[s] > 0;
         codes_bits += (int64_t)count[s] * (lengths[s] + (s < VALUES ? 0 : s - VALUES + 1));
     }
-    const span s = span_of(lengths);
+    const npuc_span s = npuc_span_of(lengths, VALUES);
     for (int32_t i = 0; i < s.count + (runs ? RUN_SYMBOLS : 0); i++) {
         const int32_t length = entry(lengths, s, i), step = step_of(length, before);
         bits += STEP_LENGTH[step] + (step == STATED ? 4 : 0);
@@ -361,7 +317,25 @@ static int64_t run_of(const uint8_t *data, int64_t at, int64_t end, int32_t *ord
     return run;
 }
 
-static void settle(part *p, const uint8_t *data)
+/* What the encoder of a block needs for sections with contexts: how many tables the decoder holds, and logarithms. */
+typedef struct modelling {
+    int32_t tables; /* 0: it knows none */
+    npuc_logarithms logs;
+} modelling;
+
+/* The section with contexts, if it is the shortest. */
+static void settle_contexts(part *p, const uint8_t *data, const modelling *m)
+{
+    npuc_context_plan plan;
+    const int64_t size = p->end - p->begin;
+    if (!m->tables || size < LEAST_CONTEXTS) return;
+    const int64_t about = npuc_plan_contexts(&m->logs, data + p->begin, size, m->tables, &plan);
+    if (!about || about - about / 256 >= p->bytes) return; /* the estimate is that close */
+    const int64_t bytes = npuc_context_bytes(&plan, data + p->begin, size);
+    if (bytes < p->bytes) p->method = CONTEXTS, p->bytes = bytes;
+}
+
+static void settle(part *p, const uint8_t *data, const modelling *m)
 {
     const int64_t size = p->end - p->begin;
     uint32_t count[SYMBOLS] = {0}, most = 0;
@@ -391,42 +365,27 @@ static void settle(part *p, const uint8_t *data)
             memcpy(p->lengths, lengths, sizeof lengths);
         }
     }
+    settle_contexts(p, data, m);
     p->bytes += HEAD_BYTES;
 }
 
-typedef struct writer {
-    uint8_t *at;
-    uint64_t bits;
-    int32_t count;
-} writer;
-
-static void put(writer *w, uint32_t bits, int32_t count)
+static void write_table(npuc_bit_writer *w, const part *p)
 {
-    w->bits |= (uint64_t)bits << w->count;
-    w->count += count;
-    if (w->count < 32) return;
-    for (int32_t i = 0; i < 4; i++) *w->at++ = (uint8_t)(w->bits >> 8 * i);
-    w->bits >>= 32;
-    w->count -= 32;
-}
-
-static void write_table(writer *w, const part *p)
-{
-    const span s = span_of(p->lengths);
+    const npuc_span s = npuc_span_of(p->lengths, VALUES);
     const int32_t runs = p->method == RUNS;
     int32_t before = FIRST_LENGTH;
-    put(w, (uint32_t)s.first, 8);
-    put(w, (uint32_t)s.count - 1, 8);
-    if (runs) put(w, p->value, 8);
+    npuc_put_bits(w, (uint32_t)s.first, 8);
+    npuc_put_bits(w, (uint32_t)s.count - 1, 8);
+    if (runs) npuc_put_bits(w, p->value, 8);
     for (int32_t i = 0; i < s.count + (runs ? RUN_SYMBOLS : 0); i++) {
         const int32_t length = entry(p->lengths, s, i), step = step_of(length, before);
-        put(w, STEP_BITS[step], STEP_LENGTH[step]);
-        if (step == STATED) put(w, (uint32_t)length, 4);
+        npuc_put_bits(w, STEP_BITS[step], STEP_LENGTH[step]);
+        if (step == STATED) npuc_put_bits(w, (uint32_t)length, 4);
         if (length) before = length;
     }
 }
 
-static uint8_t *write_section(uint8_t *at, const part *p, const uint8_t *data)
+static uint8_t *write_section(uint8_t *at, const part *p, const uint8_t *data, const modelling *m)
 {
     const uint32_t head = (uint32_t)(p->end - p->begin) << 2 | (uint32_t)p->method;
     for (int32_t i = 0; i < HEAD_BYTES; i++) *at++ = (uint8_t)(head >> 8 * i);
@@ -434,7 +393,12 @@ static uint8_t *write_section(uint8_t *at, const part *p, const uint8_t *data)
         memcpy(at, data + p->begin, (size_t)(p->end - p->begin));
         return at + (p->end - p->begin);
     }
-    writer w = {at, 0, 0};
+    if (p->method == CONTEXTS) {
+        npuc_context_plan plan; /* found again: plans are large */
+        npuc_plan_contexts(&m->logs, data + p->begin, p->end - p->begin, m->tables, &plan);
+        return npuc_write_contexts(&plan, data + p->begin, p->end - p->begin, p->bytes - HEAD_BYTES, at);
+    }
+    npuc_bit_writer w = {at, 0, 0};
     uint32_t first[LONGEST + 1], code[SYMBOLS] = {0};
     uint16_t of_length[LONGEST + 1];
     write_table(&w, p);
@@ -445,22 +409,27 @@ static uint8_t *write_section(uint8_t *at, const part *p, const uint8_t *data)
             int32_t symbol = data[i], order = 0;
             if (p->method == RUNS && symbol == p->value) run = run_of(data, i, p->end, &order);
             if (order) symbol = VALUES + order - 1;
-            put(&w, code[symbol], p->lengths[symbol]);
-            if (order) put(&w, (uint32_t)(run - ((int64_t)1 << order)), order);
+            npuc_put_bits(&w, code[symbol], p->lengths[symbol]);
+            if (order) npuc_put_bits(&w, (uint32_t)(run - ((int64_t)1 << order)), order);
             if (!order) run = 1;
         }
     }
-    for (; w.count > 0; w.count -= 8, w.bits >>= 8) *w.at++ = (uint8_t)w.bits;
-    return w.at;
+    return npuc_flush_bits(&w);
 }
 
-int64_t npuc_weights_encode(const uint8_t *data, int64_t size, const int64_t *ends, int32_t parts, uint8_t *stream, int64_t room)
+int64_t npuc_weights_encode(const uint8_t *data, int64_t size, const int64_t *ends, int32_t parts, int32_t tables, uint8_t *stream,
+                            int64_t room)
 {
     part list[NPUC_WEIGHTS_PARTS], both;
+    modelling m, without;
     int32_t count = 0;
     int64_t begin = 0, total = 0;
     if (!data || size < 1 || size > NPUC_WEIGHTS_LARGEST || !ends || parts < 1 || parts > NPUC_WEIGHTS_PARTS || ends[parts - 1] != size)
         return 0;
+    if (tables < 0 || tables > NPUC_WEIGHT_TABLES) return 0;
+    m.tables = tables;
+    without.tables = 0;
+    if (tables) npuc_make_logarithms(&m.logs);
     for (int32_t i = 0; i < parts; begin = ends[i++]) {
         if (ends[i] < begin || ends[i] > size) return 0;
         if (ends[i] == begin) continue;
@@ -468,17 +437,17 @@ int64_t npuc_weights_encode(const uint8_t *data, int64_t size, const int64_t *en
         p->begin = begin;
         p->end = ends[i];
         tally(data + begin, ends[i] - begin, p->count);
-        settle(p, data);
+        settle(p, data, &m);
         if (count == 1) continue;
         both = p[-1]; /* a table for two, or one each */
         both.end = p->end;
         for (int32_t s = 0; s < VALUES; s++) both.count[s] += p->count[s];
-        settle(&both, data);
+        settle(&both, data, p[-1].method == CONTEXTS && p->method == CONTEXTS ? &m : &without);
         if (both.bytes <= p[-1].bytes + p->bytes) list[--count - 1] = both;
     }
     for (int32_t i = 0; i < count; i++) total += list[i].bytes;
     if (total >= room) return 0;
-    for (int32_t i = 0; i < count && stream; i++) stream = write_section(stream, &list[i], data);
+    for (int32_t i = 0; i < count && stream; i++) stream = write_section(stream, &list[i], data, &m);
     return total;
 }
 

@@ -279,6 +279,7 @@ FIGURES: dict[str, tuple[Any, Case]] = {
     "memory.dram.latency": ("400cycles", Case()),
     "memory.dram.burst": ("1KiB", Case()),
     "memory.weight_decoder": ("1B/cycle", Case("ethos-u65-256-like", network=large)),
+    "memory.weight_contexts": (16, Case("ethos-u65-256-like", network=large)),
     "arithmetic.activations.range": ("narrow", Case()),
     "arithmetic.weights.range": ("narrow", Case("dpuczdx8g-b4096-like", network=edges)),
     "arithmetic.requantization.multiplier_bits": (7, Case("zhouyi-x1-like")),

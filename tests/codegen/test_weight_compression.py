@@ -11,7 +11,7 @@ import pytest
 
 from npuc.arrays import Array
 from npuc.codegen.compile_model import CompileOptions, compile_model, compile_program
-from npuc.errors import FileFormatError, SimulationError
+from npuc.errors import FileFormatError, SimulationError, TargetError
 from npuc.ir import Graph, tensor_type, top
 from npuc.profile.timeline import profile_of
 from npuc.program.disassemble import lines, select
@@ -27,10 +27,10 @@ from support.programs.equal_modes import check
 from support.programs.files import as_bytes, parse, sealed
 
 
-def with_decoder(target: Target, rate: str | None = "64B/cycle") -> Target:
+def with_decoder(target: Target, rate: str | None = "64B/cycle", contexts: int | None = None) -> Target:
     """The same machine that decodes constants."""
     data = target.to_dict()
-    data["memory"]["weight_decoder"] = rate
+    data["memory"] |= {"weight_decoder": rate, "weight_contexts": contexts}
     return Target.from_dict(data)
 
 
@@ -65,19 +65,20 @@ def inputs_of(model: CompiledModel) -> dict[str, Array]:
     return {name: random.uniform(-1, 1, model.tensor(name).shape).astype(np.float32) for name in model.inputs}
 
 
+@pytest.mark.parametrize("contexts", [None, 8])
 @pytest.mark.parametrize(
     "shape", [(64 << 10, 1, 0), (24 << 10, 1, 0), (24 << 10, 2, 0), (48 << 10, 3, 32 << 10)]
 )
 def test_the_bits_are_those_of_graph_mode(
-    shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, int, int], contexts: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoding = 0
-    for seed in range(16):
+    for seed in range(16 if contexts is None else 8):
         graph = program(seed, monkeypatch)
         for level in (0, 2):
-            done = check(graph, with_decoder(machine(*shape)), level)
+            done = check(graph, with_decoder(machine(*shape), contexts=contexts), level)
             decoding += len(loads(done.model)) if done is not None else 0
-    assert decoding >= 10
+    assert decoding >= (10 if contexts is None else 5)
 
 
 def _dense(seed: int = 0) -> Graph:
@@ -121,6 +122,32 @@ def test_pieces_are_compressed_as_they_are_loaded(dense: Graph, compiled: Compil
     wanted, found = Simulator(plain).run(inputs), Simulator(compiled).run(inputs)
     for name, value in wanted.items():
         np.testing.assert_array_equal(found[name], value)
+
+
+def test_neighbours_make_a_program_shorter_and_change_no_bit() -> None:
+    """Depthwise kernels with large weights in the middle: a decoder with contexts knows where it is."""
+    b = Builder(2)
+    b.graph = Graph.empty([("x", tensor_type((1, 512, 6, 6), "f32"))])
+    b.values = list(b.graph.block.args)
+    middle = np.array([[1, 4, 1], [4, 40, 4], [1, 4, 1]]) / 400
+    weight = (b.random.normal(0, 1, (512, 1, 3, 3)) * middle).astype(np.float32)
+    b.add(top.Conv, b.values[-1], weight, None, pads=[1] * 4, strides=[1, 1], dilations=[1, 1], group=512)
+    b.graph.set_outputs([("y", b.values[-1])])
+    graph = quantize(b.graph, {name: (-1.0, 1.0) for name in ("x", "t1")}, SCHEMES["int4-weights"])
+    plain, with_contexts = (
+        compile_model(graph, with_decoder(machine(256 << 10), contexts=contexts)) for contexts in (None, 16)
+    )
+    assert loads(with_contexts)["stored"].sum() < 0.9 * loads(plain)["stored"].sum()
+    moved, before = (profile_of(one, simulate(one)) for one in (with_contexts, plain))
+    assert moved.dram < before.dram and moved.cycles <= before.cycles
+    inputs = inputs_of(plain)
+    for name, value in Simulator(plain).run(inputs).items():
+        np.testing.assert_array_equal(Simulator(with_contexts).run(inputs)[name], value)
+
+
+def test_contexts_without_a_decoder_are_refused() -> None:
+    with pytest.raises(TargetError, match="tables of a weight decoder"):
+        with_decoder(machine(64 << 10), None, contexts=4)
 
 
 def test_a_decoder_that_is_slower_than_dram_is_not_used(dense: Graph) -> None:

@@ -32,11 +32,14 @@ def test_each_parameter_changes_its_field_and_no_other() -> None:
         "banks": ("4", lambda t: t.memory.local.banks, 4),
         "bandwidth": ("8GB/s", lambda t: t.dram_bytes_per_cycle, 8.0),
         "decoder": ("64B/cycle", lambda t: t.memory.weight_decoder is not None, True),
+        "contexts": ("16", lambda t: t.memory.weight_contexts, 16),
+        "memory.weight_contexts": ("8", lambda t: t.memory.weight_contexts, 8),
         "clock": ("500MHz", lambda t: float(t.compute.clock), 5e8),
         "memory.dram.latency": ("100cycles", lambda t: float(t.memory.dram.latency.cycles(10**9)), 100.0),
     }
     for name, (value, field, wanted) in changes.items():
-        target = Space.of(BASE, {name: [value]}).target(0)
+        decoder = {"decoder": ["64B/cycle"]} if "contexts" in name else {}
+        target = Space.of(BASE, {**decoder, name: [value]}).target(0)
         assert field(target) == wanted != field(BASE), name
     same = Space.of(BASE, {"cores": [1]}).target(0)
     assert same.fingerprint == BASE.fingerprint

@@ -63,9 +63,9 @@ def on_cpu(root: Path) -> CompiledModel:
 
 @pytest.fixture(scope="module")
 def compressed(root: Path) -> CompiledModel:
-    """The digits for a machine with a weight decoder."""
+    """The digits for a machine with a weight decoder that looks at neighbours."""
     data = TARGET.to_dict()
-    data["memory"]["weight_decoder"] = "16B/cycle"
+    data["memory"] |= {"weight_decoder": "16B/cycle", "weight_contexts": 16}
     made = compiled(root / "examples/digits.onnx", target=Target.from_dict(data))
     assert made.weights.size < compiled(root / "examples/digits.onnx").weights.size
     return made

@@ -40,11 +40,11 @@ def blocks(draw: st.DrawFn) -> tuple[Array, list[int]]:
 
 
 @settings(deadline=None, derandomize=True, max_examples=150)
-@given(blocks())
-def test_what_is_encoded_comes_back(block: tuple[Array, list[int]]) -> None:
+@given(blocks(), st.sampled_from((0, 1, 2, 16)))
+def test_what_is_encoded_comes_back(block: tuple[Array, list[int]], contexts: int) -> None:
     data, ends = block
-    stream = encode(data, ends)
-    assert encoded_size(data, ends) == (0 if stream is None else stream.size)
+    stream = encode(data, ends, contexts)
+    assert encoded_size(data, ends, contexts) == (0 if stream is None else stream.size)
     if stream is None:
         return
     assert stream.size < data.size
@@ -109,15 +109,20 @@ def test_parts_with_one_spread_share_a_table() -> None:
     assert list(oracle.sections(stream.tobytes(), 4000)) == [(oracle.CODED, 2000), (oracle.RAW, 2000)]
 
 
-def _sample() -> tuple[Array, Array]:
+def _sample(contexts: int) -> tuple[Array, Array]:
     random = np.random.default_rng(6)
     zeros = np.where(random.random(900) < 0.9, 0, random.integers(-9, 9, 900))
-    parts = [np.round(random.normal(0, 6, 900)), zeros, random.integers(-128, 128, 100)]
+    spread = np.repeat([1.5, 30], 450) if contexts else 6  # large weights have large neighbours
+    parts = [
+        np.clip(np.round(random.normal(0, spread, 900)), -128, 127),
+        zeros,
+        random.integers(-128, 128, 100),
+    ]
     data = np.concatenate(parts).astype(np.int8).view(np.uint8)
-    stream = encode(data, [900, 1800, 1900])
+    stream = encode(data, [900, 1800, 1900], contexts)
     assert stream is not None
     kinds = {method for method, _ in oracle.sections(stream.tobytes(), data.size)}
-    assert kinds == {oracle.RAW, oracle.CODED, oracle.RUNS}
+    assert kinds == {oracle.RAW, *([oracle.CONTEXTS] if contexts else [oracle.CODED, oracle.RUNS])}
     return data, stream
 
 
@@ -139,9 +144,9 @@ def _expected(stream: Array, size: int) -> bytes | None:
         return None
 
 
-def _damaged() -> Iterator[tuple[Array, int]]:
+def _damaged(contexts: int) -> Iterator[tuple[Array, int]]:
     """Streams that something has happened to, and streams of anything, with the bytes that they are asked for."""
-    data, sound = _sample()
+    data, sound = _sample(contexts)
     random = np.random.default_rng(7)
     for trial in range(600):
         stream, size = sound.copy(), data.size
@@ -162,9 +167,10 @@ def _damaged() -> Iterator[tuple[Array, int]]:
         yield np.frombuffer(head + random.bytes(int(random.integers(200))), np.uint8), size
 
 
-def test_damaged_streams_get_the_verdict_of_the_oracle() -> None:
+@pytest.mark.parametrize("contexts", [0, 16])
+def test_damaged_streams_get_the_verdict_of_the_oracle(contexts: int) -> None:
     verdicts = []
-    for stream, size in _damaged():
+    for stream, size in _damaged(contexts):
         wanted = _expected(stream, size)
         assert _verdict(stream, size) == wanted
         verdicts.append(wanted is None)
@@ -173,7 +179,8 @@ def test_damaged_streams_get_the_verdict_of_the_oracle() -> None:
 
 def test_the_decoder_stays_inside_its_memory(root: Path, tmp_path: Path) -> None:
     program = tmp_path / "decode_streams"
-    sources = [root / "native/src/weights.c", root / "tests/schedule/decode_streams.c"]
+    sources = [root / "native/src" / name for name in ("weights.c", "weight_contexts.c")]
+    sources.append(root / "tests/schedule/decode_streams.c")
     flags = [
         "-std=c11",
         "-O1",
@@ -185,7 +192,7 @@ def test_the_decoder_stays_inside_its_memory(root: Path, tmp_path: Path) -> None
     ]
     checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     subprocess.run(["gcc", *flags, *checks, *map(str, sources), "-o", str(program)], check=True)
-    streams = list(_damaged())
+    streams = [*_damaged(0), *_damaged(16)]
     given_ = b"".join(struct.pack("<qq", one.size, size) + one.tobytes() for one, size in streams)
     surroundings = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
     done = subprocess.run([str(program)], input=given_, capture_output=True, env=surroundings, timeout=120)
@@ -212,10 +219,10 @@ def test_a_block_is_kept_as_it_is_unless_that_saves_memory() -> None:
         for name, data in (("flat", flat), ("noise", noise), ("short", flat[:60]))
     }  # fmt: skip
     stored = StoredConstants()
-    assert stored.size(made["flat"], (0, 0)) < 64
-    assert stored.stream(made["noise"], (0, 0)) is None
-    assert stored.size(made["noise"], (0, 0)) == 640
-    assert stored.stream(made["short"], (0, 0)) is None
+    assert stored.size(made["flat"], (0, 0), 0) < 64
+    assert stored.stream(made["noise"], (0, 0), 0) is None
+    assert stored.size(made["noise"], (0, 0), 0) == 640
+    assert stored.stream(made["short"], (0, 0), 0) is None
     assert digest([made["flat"]]) != digest([made["short"]])
 
 
@@ -237,7 +244,7 @@ def test_real_weights_come_near_their_entropy(shared: Path) -> None:
             continue
         network = build_network(graph, part.ops, part.inputs, part.outputs)
         for layer in network.layers:
-            stored += network.stored.size(layer, (0, layer.channels))
+            stored += network.stored.size(layer, (0, layer.channels), 0)
             for array in layer.constants((0, layer.channels)).values():
                 shares = np.bincount(np.ascontiguousarray(array).view(np.uint8).reshape(-1)) / array.nbytes
                 entropy -= sum(p * np.log2(p) for p in shares if p) * array.nbytes / 8

@@ -69,6 +69,7 @@ def stated(target: Target) -> set[str]:
         "compute.table_units": target.compute.table_units > 0,
         "memory.shared": memory.shared is not None,
         "memory.weight_decoder": memory.weight_decoder is not None,
+        "memory.weight_contexts": memory.weight_contexts is not None,
         "compute.sparsity": target.compute.sparsity is not None,
         "arithmetic.accumulator.wide_bits": arithmetic.accumulator.wide_bits is not None,
         "arithmetic.bias.wide_bits": arithmetic.bias.wide_bits is not None,

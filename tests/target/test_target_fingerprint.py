@@ -118,6 +118,7 @@ def test_what_does_not_change_a_program_does_not_change_it(changes: dict[str, An
         {"memory__dram__latency": 101},
         {"memory__dram__burst": 64},
         {"memory__weight_decoder": "8B/cycle"},
+        {"memory__weight_decoder": "8B/cycle", "memory__weight_contexts": 4},
         {"arithmetic__activations__formats__i8": ["symmetric", "affine"]},
         {"arithmetic__activations__range": "narrow"},
         {"arithmetic__weights__granularity": ["per_tensor"]},

@@ -1,8 +1,8 @@
 /*
  * npuc: constants as a machine with a weight decoder keeps them in DRAM. docs/weight-compression.md has the format.
  *
- * A stream is made of sections: bytes as they are, or canonical Huffman codes with a table of their own. It has no length of
- * its own: whoever keeps it knows how long it is and how many bytes it stands for.
+ * A stream is made of sections: bytes as they are, canonical Huffman codes with a table of their own, or an asymmetric numeral
+ * system (rANS) with tables that neighbours choose. It has no length of its own: whoever keeps it knows how long it is and how many bytes it stands for.
  */
 #ifndef NPUC_WEIGHTS_H
 #define NPUC_WEIGHTS_H
@@ -22,10 +22,11 @@ extern "C" {
 
 /*
  * Makes the stream of `size` bytes and returns its length; 0 if that is not below `room`. `ends` are where parts of the data
- * end that may be distributed differently, ascending, the last of them `size`. Without a `stream` it only counts.
+ * end that may be distributed differently, ascending, the last of them `size`. The decoder holds as many `tables` that neighbours
+ * choose from, 16 at most; 0: it does not look at them. Without a `stream` it only counts.
  */
-NPUC_API int64_t npuc_weights_encode(const uint8_t *data, int64_t size, const int64_t *ends, int32_t parts, uint8_t *stream,
-                                     int64_t room);
+NPUC_API int64_t npuc_weights_encode(const uint8_t *data, int64_t size, const int64_t *ends, int32_t parts, int32_t tables,
+                                     uint8_t *stream, int64_t room);
 
 /*
  * Makes the `size` bytes that a stream of exactly `stored` bytes stands for. A stream that is anything else is refused; nothing

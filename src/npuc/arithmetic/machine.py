@@ -24,6 +24,7 @@ from npuc.arithmetic.units import (
 
 MAX_CORES = 1024
 MAX_BANKS = 1024
+MAX_CONTEXTS = 16
 MAX_LANES = 1 << 16
 MAX_PATTERNS = 8
 """Sparsity patterns that a matrix array may know."""

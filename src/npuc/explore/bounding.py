@@ -86,8 +86,9 @@ def figures_of(target: Target) -> MachineFigures:
     )
 
 
-def bounded(graph: Graph, base: Target, with_decoder: bool = True) -> BoundedNetwork:
-    """What is to be known of an integer network; sizes of compressed constants only where a machine has a decoder."""
+def bounded(graph: Graph, base: Target, with_decoder: bool = True, contexts: int = 0) -> BoundedNetwork:
+    """What is to be known of an integer network; sizes of compressed constants only where a machine has a decoder, with as
+    many contexts as any machine has: fewer make them no smaller."""
     tiler = Tiler(Costs(base))
     subgraphs: list[_Subgraph] = []
     parts = partition(graph, base).parts
@@ -102,7 +103,9 @@ def bounded(graph: Graph, base: Target, with_decoder: bool = True) -> BoundedNet
                 network,
                 tuple(tuple(instructions) for _, instructions in work),
                 np.array([layer.constant_size(channels) for layer, channels in whole], np.int64),
-                np.array([network.stored.size(*pair) if with_decoder else 0 for pair in whole], np.int64),
+                np.array(
+                    [network.stored.size(*pair, contexts) if with_decoder else 0 for pair in whole], np.int64
+                ),
             )
         )
     host = sum(host_seconds(op) for part in parts if part.device == "cpu" for op in part.ops)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from npuc.arithmetic.machine import MAX_CONTEXTS
 from npuc.arrays import Array
 from npuc.errors import TargetError
 from npuc.explore.bounding import BoundedNetwork, MachineFigures, bounded, figures_of, lower_bounds
@@ -50,10 +51,13 @@ class MachineTable:
         step: Callable[[], None],
     ) -> MachineTable:
         """Look at every combination of a space."""
-        decoders = any(p.name in ("decoder", "memory.weight_decoder") for p in space.parameters)
-        with_decoder = decoders or space.base.memory.weight_decoder is not None
+        names = {parameter.name for parameter in space.parameters}
+        memory = space.base.memory
+        with_decoder = memory.weight_decoder is not None or names & {"decoder", "memory.weight_decoder"}
+        varied = names & {"contexts", "memory.weight_contexts"}
+        contexts = MAX_CONTEXTS if varied else memory.weight_contexts or 0
         forms = tuple(
-            tuple(bounded(graph, space.base, with_decoder) for graph in network.graphs())
+            tuple(bounded(graph, space.base, bool(with_decoder), contexts) for graph in network.graphs())
             for network in networks
         )
         weights = np.array([network.weight for network in networks])

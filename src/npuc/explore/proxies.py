@@ -19,6 +19,8 @@ from npuc.plain_yaml import load_yaml
 from npuc.target import Target
 
 _MAX_BYTES = 1 << 16
+CONTEXT_BYTES = 768
+"""Of a table of the weight decoder: 257 places of 15 bits in a scale of 2^14, and for each of 256 parts of it where to look."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Coefficients:
             + self.byte_area * memory.local.size
             + self.bank_area * memory.local.banks
             + self.decoder_area * decoder
+            + self.byte_area * CONTEXT_BYTES * (memory.weight_contexts or 0)
         )
         shared = self.byte_area * memory.shared.size if memory.shared else 0.0
         dram = self.dram_area * target.dram_bytes_per_cycle * float(clock) / 1e9

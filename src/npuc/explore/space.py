@@ -78,6 +78,9 @@ PARAMETERS: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "bandwidth": lambda text: {"memory": {"dram": {"bandwidth": text}}},
     "cores": lambda text: {"compute": {"cores": _number("cores", text)}},
     "decoder": lambda text: {"memory": {"weight_decoder": None if text == "none" else text}},
+    "contexts": lambda text: {
+        "memory": {"weight_contexts": None if text == "none" else _number("contexts", text)}
+    },
     "shared_memory": lambda text: {"memory": {"shared": {"size": text}}},
     "clock": lambda text: {"compute": {"clock": text}},
     BITS: _bits,

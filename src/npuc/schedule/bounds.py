@@ -56,7 +56,7 @@ def bounds(network: Network, target: Target, cores: int | None = None) -> Bounds
         vector += work["vector"]
         size = layer.constant_size((0, layer.channels))
         if costs.decoder is not None:
-            size = network.stored.size(layer, (0, layer.channels))
+            size = network.stored.size(layer, (0, layer.channels), costs.decoder_contexts)
         total += size
         needed_bytes += size
         # The two engines may work on parts of one layer at a time, and on neighbours; the longer one counts.

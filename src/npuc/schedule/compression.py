@@ -32,26 +32,27 @@ def _function(name: str, result: Any, *types: Any) -> Any:
     return function
 
 
-def encode(data: Array, ends: Sequence[int] = ()) -> Array | None:
+def encode(data: Array, ends: Sequence[int] = (), contexts: int = 0) -> Array | None:
     """The stream of some bytes; None if it is no shorter than they are.
 
-    `ends` are where parts end that may be distributed differently, the last of them the end of all.
+    `ends` are where parts end that may be distributed differently, the last of them the end of all; `contexts` the tables that
+    the decoder chooses from by neighbours, 0 if it knows none.
     """
     stream = np.empty(data.size, np.uint8)
-    size = _encode(data, ends, stream.ctypes.data)
+    size = _encode(data, ends, contexts, stream.ctypes.data)
     return stream[:size].copy() if size else None
 
 
-def encoded_size(data: Array, ends: Sequence[int] = ()) -> int:
+def encoded_size(data: Array, ends: Sequence[int] = (), contexts: int = 0) -> int:
     """The bytes of the stream that `encode` would make; 0 if it would make none."""
-    return _encode(data, ends, None)
+    return _encode(data, ends, contexts, None)
 
 
-def _encode(data: Array, ends: Sequence[int], into: int | None) -> int:
+def _encode(data: Array, ends: Sequence[int], contexts: int, into: int | None) -> int:
     data = np.ascontiguousarray(data, np.uint8)
     cuts = np.array([*ends[: _MOST_PARTS - 1], *ends[-1:]] if ends else [data.size], np.int64)
-    function = _function("npuc_weights_encode", _L, _P, _L, _P, _I, _P, _L)
-    return int(function(data.ctypes.data, data.size, cuts.ctypes.data, len(cuts), into, data.size))
+    function = _function("npuc_weights_encode", _L, _P, _L, _P, _I, _I, _P, _L)
+    return int(function(data.ctypes.data, data.size, cuts.ctypes.data, len(cuts), contexts, into, data.size))
 
 
 def decode(stream: Array, size: int) -> Array:
@@ -68,26 +69,31 @@ def decode(stream: Array, size: int) -> Array:
 
 @dataclass
 class StoredConstants:
-    """The constants of layers in DRAM. A search asks for sizes over and over, and in the end for some of the streams."""
+    """The constants of layers in DRAM. A search asks for sizes over and over, and in the end for some of the streams.
 
-    _sizes: dict[tuple[Layer, Rows], int] = field(default_factory=dict)
+    `contexts` are the tables of the machine's decoder (`Costs.decoder_contexts`).
+    """
 
-    def stream(self, layer: Layer, channels: Rows) -> Array | None:
+    _sizes: dict[tuple[Layer, Rows, int], int] = field(default_factory=dict)
+
+    def stream(self, layer: Layer, channels: Rows, contexts: int) -> Array | None:
         """The stream of a block; None if it stays as it is."""
-        return encode(*_parts(layer, channels)) if self.compressed(layer, channels) else None
+        if not self.compressed(layer, channels, contexts):
+            return None
+        return encode(*_parts(layer, channels), contexts)
 
-    def compressed(self, layer: Layer, channels: Rows) -> int:
+    def compressed(self, layer: Layer, channels: Rows, contexts: int) -> int:
         """Bytes of the stream of a block; 0 if it stays as it is."""
-        key = layer, channels
+        key = layer, channels, contexts
         if key not in self._sizes:
             data, ends = _parts(layer, channels)
-            size = encoded_size(data, ends)
+            size = encoded_size(data, ends, contexts)
             self._sizes[key] = size if aligned(size) < aligned(data.size) else 0
         return self._sizes[key]
 
-    def size(self, layer: Layer, channels: Rows) -> int:
+    def size(self, layer: Layer, channels: Rows, contexts: int) -> int:
         """Bytes of a block in DRAM."""
-        return self.compressed(layer, channels) or layer.constant_size(channels)
+        return self.compressed(layer, channels, contexts) or layer.constant_size(channels)
 
 
 def _parts(layer: Layer, channels: Rows) -> tuple[Array, list[int]]:

@@ -86,6 +86,11 @@ class Costs:
         )
         return rate if rate >= self.bytes_per_cycle else None
 
+    @cached_property
+    def decoder_contexts(self) -> int:
+        """Tables that the decoder chooses from by neighbours; 0 if it knows none."""
+        return self.target.memory.weight_contexts or 0
+
     def transfer(self, runs: int, run: int) -> int:
         """Cycles of data of `runs` runs of `run` bytes."""
         total = runs * (ceil_div(run, self.burst) * self.burst)

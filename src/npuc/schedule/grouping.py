@@ -67,7 +67,7 @@ class Grouping(Tiles):
             return self.constants_of(layer)
         if layer not in self._loaded:
             waits = self.constants_of(layer) * self.tiler.costs.bytes_per_cycle / decoder
-            stored = self.network.stored.size(layer, (0, layer.channels))
+            stored = self.network.stored.size(layer, (0, layer.channels), self.tiler.costs.decoder_contexts)
             self._loaded[layer] = max(stored, int(waits))
         return self._loaded[layer]
 

@@ -280,14 +280,17 @@ def _streamed(
     """Blocks of constants in the order in which they are first loaded: where each begins, and how long compressed ones are."""
     offsets: dict[tuple[int, tuple[int, int]], int] = {}
     stored: dict[tuple[int, tuple[int, int]], int] = {}
-    decodes = Costs(target).decoder is not None
+    costs = Costs(target)
     for work in works:
         for load in work.loads:
             if isinstance(load, Load) and isinstance(load.source, ConstantSlice):
                 key = (load.source.layer, load.source.channels)
                 if key not in offsets:
                     offsets[key] = base
-                    if decodes and (size := network.stored.compressed(network.layers[key[0]], key[1])):
+                    layer, channels = network.layers[key[0]], key[1]
+                    if costs.decoder is not None and (
+                        size := network.stored.compressed(layer, channels, costs.decoder_contexts)
+                    ):
                         stored[key] = size
                     base += aligned(stored.get(key, load.size))
     return offsets, stored
@@ -312,10 +315,12 @@ def weight_blocks(
     network: Network, order: Sequence[tuple[int, tuple[int, int]]], target: Target
 ) -> Iterator[Array]:
     """The bytes of constants as they are in DRAM, in the order in which they are streamed."""
-    decodes = Costs(target).decoder is not None
-    for layer, channels in order:
-        stream = network.stored.stream(network.layers[layer], channels) if decodes else None
-        yield network.layers[layer].constants(channels).packed() if stream is None else stream
+    costs = Costs(target)
+    for number, channels in order:
+        layer, stream = network.layers[number], None
+        if costs.decoder is not None:
+            stream = network.stored.stream(layer, channels, costs.decoder_contexts)
+        yield layer.constants(channels).packed() if stream is None else stream
 
 
 __all__ = ["Weights", "assembled", "fastest", "weight_blocks"]

@@ -64,6 +64,8 @@ def _cycles(layer: Layer, costs: Costs) -> tuple[float, float]:
         if template.instruction.queue == "matrix"
     ) / costs.target.compute.cores  # fmt: skip
     every = 0, layer.channels
-    size = StoredConstants().size(layer, every) if costs.decoder is not None else layer.constant_size(every)
+    size = layer.constant_size(every)
+    if costs.decoder is not None:
+        size = StoredConstants().size(layer, every, costs.decoder_contexts)
     load = costs.transfer(1, size)
     return max(matrix, load), matrix + load

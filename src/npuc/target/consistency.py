@@ -80,11 +80,16 @@ def _sparsity(target: Target) -> Contradictions:
 
 
 def _memory(target: Target) -> Contradictions:
-    local = target.memory.local
+    memory, local = target.memory, target.memory.local
     if local.size % (local.banks * local.alignment):
         yield (
             ("memory", "local", "size"),
             f"{local.size} bytes do not divide into {local.banks} banks of a multiple of {local.alignment} bytes",
+        )
+    if memory.weight_contexts is not None and memory.weight_decoder is None:
+        yield (
+            ("memory", "weight_contexts"),
+            "contexts are tables of a weight decoder, and weight_decoder states none",
         )
 
 

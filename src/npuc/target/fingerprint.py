@@ -69,8 +69,10 @@ def _compute(target: Target) -> dict[str, Any]:
 def _memory(target: Target) -> dict[str, Any]:
     local, shared, dram = target.memory.local, target.memory.shared, target.memory.dram
     clock, decoder = target.compute.clock, target.memory.weight_decoder
+    contexts = target.memory.weight_contexts
     return {
         **({"weight_decoder": str(decoder.bytes_per_cycle(clock))} if decoder is not None else {}),
+        **({"weight_contexts": contexts} if contexts is not None else {}),
         "local": [local.size, local.banks, local.alignment],
         "shared": [shared.size, str(shared.bandwidth.bytes_per_cycle(clock))] if shared else None,
         "dram": [str(dram.bandwidth.bytes_per_cycle(clock)), dram.latency.cycles(clock), dram.burst],

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 
 from npuc.arithmetic.machine import (
     MAX_BANKS,
+    MAX_CONTEXTS,
     checked_bandwidth,
     checked_latency,
     checked_power_of_two,
@@ -70,3 +71,6 @@ class Memory(Part):
     weight_decoder: Speed | None = None
     """Bytes that the decoder of a core makes of compressed constants while they are loaded, counted as decoded; absent if
     there is none, and constants are kept as they are."""
+    weight_contexts: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    """Tables of probabilities that the decoder holds, and chooses from by the weights that it has just made; absent if it does
+    not look at them."""

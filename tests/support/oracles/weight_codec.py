@@ -6,7 +6,8 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator
 
-RAW, CODED, RUNS = range(3)
+RAW, CODED, RUNS, CONTEXTS = range(4)
+NOTHING, EARLIER, POSITION, MAGNITUDE = range(4)
 
 
 class Damaged(Exception):
@@ -76,18 +77,24 @@ def decode(stream: bytes, size: int) -> bytes:
                 raise Damaged("the stream ends too early")
             decoded += stream[at : at + length]
             at += length
-        elif method in (CODED, RUNS):
+        elif method == CONTEXTS:
+            made, at = _contexts(_Bits(stream, at), length)
+            decoded += made
+        else:
             bits = _Bits(stream, at)
             decoded += _coded(bits, method == RUNS, length)
-            while bits.at % 8:
-                if bits.take(1):
-                    raise Damaged("something in the last byte")
-            at = bits.at // 8
-        else:
-            raise Damaged(f"method {method}")
+            at = _whole_bytes(bits)
     if at != len(stream):
         raise Damaged("something behind the end")
     return bytes(decoded)
+
+
+def _whole_bytes(bits: _Bits) -> int:
+    """The byte behind the bits; what is left of theirs is empty."""
+    while bits.at % 8:
+        if bits.take(1):
+            raise Damaged("something in the last byte")
+    return bits.at // 8
 
 
 def _coded(bits: _Bits, runs: bool, length: int) -> bytes:
@@ -112,6 +119,96 @@ def _coded(bits: _Bits, runs: bool, length: int) -> bytes:
     return bytes(decoded)
 
 
+def _frequencies(bits: _Bits, width: int) -> list[int]:
+    """How often each symbol occurs in 2^14."""
+    first, count, steps, rice = bits.take(width), bits.take(width) + 1, bits.take(2), bits.take(2)
+    if steps > 2:
+        raise Damaged("steps of less than a quarter")
+    levels: dict[int, int] = {}
+    level = 3 << steps
+    for i in range(count):
+        ones = 0
+        while bits.take(1):
+            ones += 1
+            if ones > 127:
+                raise Damaged("a level from nowhere")
+        code = ones << rice | bits.take(rice)
+        if code == 3:
+            continue
+        level += {0: 0, 1: 1, 2: -1}[code] if code < 3 else -(code // 2) if code % 2 else code // 2
+        if not 0 <= level < 16 << steps:
+            raise Damaged(f"a level of {level}")
+        levels[(first + i) % (1 << width)] = level
+    if not levels:
+        raise Damaged("no symbols")
+    quarters = {symbol: one << (2 - steps) for symbol, one in levels.items()}
+    weights = [
+        int(2 ** (16 - quarters[s] % 4 / 4) + 0.5) >> quarters[s] // 4 if s in quarters else 0
+        for s in range(1 << width)
+    ]
+    ends = [sum(weights[:s]) * (2**14 - len(levels)) // sum(weights) for s in range(len(weights) + 1)]
+    return [(s in levels) + ends[s + 1] - ends[s] for s in range(len(weights))]
+
+
+def _signed(symbol: int, width: int) -> int:
+    return symbol - (1 << width) if symbol >> (width - 1) else symbol
+
+
+def _feature(feature: int, parameter: int, before: list[int], width: int) -> int:
+    """What the symbols before one say of it."""
+    if feature == EARLIER:
+        earlier = before[-parameter] if len(before) >= parameter else 0
+        return _signed(earlier, width) + (1 << width - 1)
+    if feature == POSITION:
+        return len(before) % parameter
+    if feature == MAGNITUDE:
+        total = sum(abs(_signed(symbol, width)) for symbol in before[-8:])
+        return min(255, total // 4 if width == 8 else total)
+    return 0
+
+
+def _contexts(bits: _Bits, length: int) -> tuple[bytes, int]:
+    """The bytes of a section, and where the next begins."""
+    width = 4 if bits.take(1) else 8
+    feature, parameter = bits.take(2), 1
+    if feature in (EARLIER, POSITION):
+        parameter = bits.take(12) + 1
+    tables = bits.take(4) + 1
+    if (feature == POSITION and parameter > 256) or (feature == NOTHING and tables > 1):
+        raise Damaged("an impossible feature")
+    table_of: list[int] = [] if tables > 1 else [0] * 256
+    if tables > 1:
+        intervals = bits.take(5) + 1
+        for k in range(intervals):
+            last, table = bits.take(8) if k < intervals - 1 else 255, bits.take(4)
+            if last < len(table_of) or table >= tables:
+                raise Damaged("an interval that is none")
+            table_of += [table] * (last + 1 - len(table_of))
+    frequencies = [_frequencies(bits, width) for _ in range(tables)]
+    data, at = bits.data, _whole_bytes(bits)
+    state, at = int.from_bytes(data[at : at + 4], "little"), at + 4
+    if not 2**23 <= state < 2**31 or at > len(data):
+        raise Damaged("no state")
+    symbols: list[int] = []
+    for _ in range(length * 8 // width):
+        counts = frequencies[table_of[_feature(feature, parameter, symbols, width)]]
+        slot, symbol, start = state % 2**14, 0, 0
+        while start + counts[symbol] <= slot:
+            start += counts[symbol]
+            symbol += 1
+        state = counts[symbol] * (state >> 14) + slot - start
+        while state < 2**23:
+            if at >= len(data):
+                raise Damaged("the stream ends too early")
+            state, at = state << 8 | data[at], at + 1
+        symbols.append(symbol)
+    if state != 2**23:
+        raise Damaged("a state that no stream begins with")
+    if width == 8:
+        return bytes(symbols), at
+    return bytes(low | high << 4 for low, high in zip(symbols[::2], symbols[1::2], strict=True)), at
+
+
 def huffman_bits(symbols: list[int]) -> int:
     """The fewest bits that codes of whole bits take for some symbols."""
     heap = list(Counter(symbols).values())
@@ -133,6 +230,8 @@ def sections(stream: bytes, size: int) -> Iterator[tuple[int, int]]:
         at += 4
         if head & 3 == RAW:
             at += head >> 2
+        elif head & 3 == CONTEXTS:
+            at = _contexts(_Bits(stream, at), head >> 2)[1]
         else:
             bits = _Bits(stream, at)
             _coded(bits, head & 3 == RUNS, head >> 2)

@@ -11,7 +11,8 @@ _SHARED = (
     "npu_model.c", "file.c", "file_digest.c", "file_signature.c", "ed25519.c", "sha256.c", "sha512.c",
     "sim_run.c", "sim_execute.c", "sim_layers.c", "sim_order.c", "sparse_weights.c",
     "sim_decode.c", "conv.c", "matmul.c", "gemm_portable.c", "isa.c", "threads.c", "loops.c", "eltwise.c", "pooling.c",
-    "softmax.c", "table.c", "norm.c", "recurrent.c", "reduce.c", "resize.c", "sim_streams.c", "weights.c", "custom.c",
+    "softmax.c", "table.c", "norm.c", "recurrent.c", "reduce.c", "resize.c", "sim_streams.c", "weights.c",
+    "weight_contexts.c", "custom.c",
     "sim_floats.c", "blocks.c", "float_gemm.c", "float_rows.c", "float_vector.c", "npu_detect.c", "quantized_lstm.c",
     "host.c", "host_elementwise.c", "host_linear.c", "host_move.c", "host_reduce.c", "host_select.c", "host_window.c",
     "host_custom.c",
@@ -19,7 +20,7 @@ _SHARED = (
 
 HOSTED = (
     *_SHARED, "npu.c", "npu_jobs.c", "npu_trace.c",
-    "gemm_avx2.c", "gemm_avx512.c", "sha256_ni.c", "sim_sanitize.c", "image_resize.c",
+    "gemm_avx2.c", "gemm_avx512.c", "sha256_ni.c", "sim_sanitize.c", "image_resize.c", "weight_context_plan.c",
 )  # fmt: skip
 """The runtime for a system with files, threads and a heap."""
 
@@ -33,6 +34,7 @@ HEADERS = (
     "cpu.h", "custom.h", "file_digest.h", "file_rules.h", "gemm.h", "gemm_common.h", "loops.h", "npu_hosted.h", "npu_model.h",
     "threads.h", "requant.h", "sha256.h", "sha512.h", "sim.h", "sim_execute.h", "sim_layers.h", "sim_streams.h", "stage.h",
     "wide.h", "sim_floats.h", "floats.h", "float_tile.h", "host.h", "host_custom.h", "sparse_weights.h",
+    "weight_bits.h", "weight_context_form.h", "weight_contexts.h",
 )  # fmt: skip
 """Headers beside the sources; those of `include` come as a whole."""
 
