@@ -7,13 +7,19 @@ import gc
 import inspect
 import subprocess
 import sys
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from npuc.cli import late_methods
 from npuc.cli.commands import program
+from npuc.cli.once import _plain_values, each_once
 from npuc.cli.startup import quick_start
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits.onnx"
 
 
 def _classes() -> tuple[Any, Any]:
@@ -191,11 +197,41 @@ def test_a_command_line_loads_its_command_only() -> None:
 
 
 def test_a_single_command_has_the_options_that_it_has_in_the_whole_program() -> None:
-    import typer
-
     whole: Any = typer.main.get_command(program())
     single: Any = typer.main.get_command(program("compile"))
     assert list(single.commands) == ["compile"] and len(whole.commands) > 20
     options = [[one.opts for one in command.commands["compile"].params] for command in (whole, single)]
     assert options[0] == options[1]
     assert program("no-such-command") is program()
+
+
+def test_a_quiet_compilation_does_not_work_out_what_it_would_print(tmp_path: Path) -> None:
+    code = (
+        "import sys; from npuc.cli.app import run_command\n"
+        f"words = ['compile', {str(DIGITS)!r}, '--target', 'edge-1t', '--random', '-q', '-o', {str(tmp_path / 'a.npu')!r}]\n"
+        "print(run_command(words), [name for name in sys.modules if name.startswith('npuc.profile') or name == 'html'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0 []" and (tmp_path / "a.npu").stat().st_size
+
+
+def test_plain_text_and_paths_need_no_validators(tmp_path: Path) -> None:
+    """And what typer is asked to look at, it looks at: a file that is there and cannot be read."""
+    app = typer.Typer()
+
+    @app.command()
+    def command(
+        text: str,
+        there: Annotated[Path, typer.Option(exists=True)],
+        path: Path = Path(),
+        number: int = 1,
+    ) -> None:
+        print(text, there, path, number)
+
+    each_once(app)
+    single: Any = typer.main.get_command(app)
+    given = {"text": "a", "there": "b", "path": str(tmp_path), "number": "3"}
+    assert _plain_values(single.params, given) == {"text": "a", "path": tmp_path}
+    result = CliRunner().invoke(app, ["a", "--there", str(tmp_path), "--path", "no/file", "--number", "3"])
+    assert result.output.split() == ["a", str(tmp_path), "no/file", "3"]
+    assert CliRunner().invoke(app, ["a", "--there", "no/file"]).exit_code == 2

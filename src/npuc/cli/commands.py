@@ -67,7 +67,7 @@ def _program(only: str | None) -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        add_completion=True,
+        add_completion=only is None,  # its options come before the name of a command
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
     for name, module_name in _COMMANDS.items():

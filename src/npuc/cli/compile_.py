@@ -138,18 +138,13 @@ class CompileCommand(CommandOptions):
 def command(args: CompileCommand) -> None:
     """Run the command."""
     from npuc.codegen.compile_model import CompileOptions
-    from npuc.files import existing_model, make_folder, writable, write_atomically
+    from npuc.files import existing_model, make_folder, writable
     from npuc.flow import compile_network
     from npuc.ir.states import parse_states
     from npuc.partition.overrides import parse_devices
-    from npuc.profile.occupancy import local_peak, local_reach
-    from npuc.profile.timeline import profile_of
-    from npuc.profile.work import sparse_layers
     from npuc.program.file import save_compiled
     from npuc.schedule.cache import Cache
-    from npuc.schedule.listing import save_listing
-    from npuc.schedule.schedule_file import ScheduleFile, describe
-    from npuc.sim import simulate
+    from npuc.schedule.schedule_file import ScheduleFile
     from npuc.target import load_target
 
     printer = Printer(args.quiet, args.as_json)
@@ -172,7 +167,7 @@ def command(args: CompileCommand) -> None:
         parse_devices(args.device or []),
         args.island_threshold,
         args.cores,
-        ScheduleFile.load(args.schedule) if args.schedule else ScheduleFile(),
+        ScheduleFile.load(args.schedule) if args.schedule else ScheduleFile.model_construct(),
         cache,
         _local_memory(args.local_memory, machine),
         args.min_ops,
@@ -222,24 +217,20 @@ def command(args: CompileCommand) -> None:
         printer.note(
             f"{words}; schedules are searched anew every time (NPUC_CACHE names another folder, or is 'off')"
         )
-    text = describe(
-        {
-            part.name: (part.scheduled.schedule_decisions, [layer.name for layer in part.network.layers])
-            for part in done.parts
-        },
-        machine.name,
-    )
     if folder is not None:
-        _write(folder / "3-partition.txt", _partition_text(done))
-        _write(folder / "4-schedule.yaml", text)
-        for part in done.parts:
-            save_listing(part.schedule, folder / f"5-schedule-{part.name}.txt")
+        _write_stages(folder, done, machine)
     if args.sanitize:
         sim.check(printer, done.model)
     save_compiled(done.model, to)
     if args.save_schedule is not None:
-        with write_atomically(args.save_schedule) as out:
-            out.write(text.encode())
+        _write(args.save_schedule, _schedule_text(done, machine))
+    if printer.quiet and not printer.as_json:
+        return
+    from npuc.profile.occupancy import local_peak, local_reach
+    from npuc.profile.timeline import profile_of
+    from npuc.profile.work import sparse_layers
+    from npuc.sim import simulate
+
     profile = profile_of(done.model, simulate(done.model))
     seconds = time.perf_counter() - start
     printer.say(f"{args.model} -> {to} for {machine.name} at -O{args.level} ({seconds:.1f} s)")
@@ -344,6 +335,27 @@ def _write(path: Path, text: str) -> None:
 
     with write_atomically(path) as out:
         out.write(text.encode())
+
+
+def _write_stages(folder: Path, done: Compilation, target: Target) -> None:
+    """The program after the last stages, for a reader."""
+    from npuc.schedule.listing import save_listing
+
+    _write(folder / "3-partition.txt", _partition_text(done))
+    _write(folder / "4-schedule.yaml", _schedule_text(done, target))
+    for part in done.parts:
+        save_listing(part.schedule, folder / f"5-schedule-{part.name}.txt")
+
+
+def _schedule_text(done: Compilation, target: Target) -> str:
+    """What was decided, as a file that decides it again."""
+    from npuc.schedule.schedule_file import describe
+
+    parts = {
+        part.name: (part.scheduled.schedule_decisions, [layer.name for layer in part.network.layers])
+        for part in done.parts
+    }
+    return describe(parts, target.name)
 
 
 def _bounds(done: Compilation, target: Target, cores: int) -> dict[str, int]:

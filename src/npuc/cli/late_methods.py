@@ -22,6 +22,9 @@ _KNOWN = ("name", "args", "body", "globals", "locals", "return_type")
 _PACKAGES = ("npuc", "xdsl", "pydantic", "annotated_types", "typer")
 """Whose classes get their methods late: most of all. Nobody looks at the signatures of these."""
 
+_MARKS = ("ClassVar", "InitVar", "KW_ONLY")
+"""Types of what is no field, or no common one."""
+
 _OFTEN = 32
 """Calls of a method before it is compiled: one that goes through the fields takes 2 us longer, to compile takes 80."""
 
@@ -31,18 +34,23 @@ Method = Callable[..., Any]
 @contextmanager
 def late_methods() -> Iterator[None]:
     """Meanwhile, dataclasses of npuc and of what it needs get their methods late."""
-    create: Any = getattr(dataclasses, "_create_fn", None)
-    process: Any = getattr(dataclasses, "_process_class", None)
-    if create is None or process is None or tuple(inspect.signature(create).parameters) != _KNOWN:
+    changes = {
+        "_create_fn": _deferring,
+        "_process_class": _without_signature,
+        "_is_type": _by_its_word,
+    }
+    before: dict[str, Any] = {name: getattr(dataclasses, name, None) for name in changes}
+    create = before["_create_fn"]
+    if None in before.values() or tuple(inspect.signature(create).parameters) != _KNOWN:
         yield
         return
-    setattr(dataclasses, "_create_fn", _deferring(create))  # noqa: B010 (no public name)
-    setattr(dataclasses, "_process_class", _without_signature(process))  # noqa: B010
+    for name, change in changes.items():
+        setattr(dataclasses, name, change(before[name]))
     try:
         yield
     finally:
-        setattr(dataclasses, "_create_fn", create)  # noqa: B010
-        setattr(dataclasses, "_process_class", process)  # noqa: B010
+        for name, method in before.items():
+            setattr(dataclasses, name, method)
 
 
 def _is_ours(module: str) -> bool:
@@ -58,6 +66,17 @@ def _without_signature(process: Method) -> Method:
         return process(cls, *options)
 
     return processed
+
+
+def _by_its_word(is_type: Method) -> Method:
+    """Whether the text of a type is one of three marks, which these packages call by their names."""
+
+    def decided(annotation: str, cls: Any, *rest: Any) -> bool:
+        if not any(mark in annotation for mark in _MARKS) and _is_ours(cls.__module__):
+            return False
+        return bool(is_type(annotation, cls, *rest))
+
+    return decided
 
 
 def _deferring(create: Method) -> Method:

@@ -249,7 +249,11 @@ class QuantizationRequest(SchemeOptions, RangeOptions, RangeSources):
         """What the file says; it is read once, for a pipe gives it once."""
         from npuc.quant.config import QuantizationConfig
 
-        return QuantizationConfig.load(self.config) if self.config is not None else QuantizationConfig()
+        return (
+            QuantizationConfig.load(self.config)
+            if self.config is not None
+            else QuantizationConfig.model_construct()
+        )
 
     def config_for(self, graph: Graph) -> QuantizationConfig:
         """The file, then the shortcuts."""

@@ -62,7 +62,7 @@ class CompileOptions:
     island_threshold: float = ISLAND_THRESHOLD
     cores: int | None = None
     """Cores to use at most; None: all that the target has."""
-    schedule: ScheduleFile = field(default_factory=ScheduleFile)
+    schedule: ScheduleFile = field(default_factory=ScheduleFile.model_construct)
     """Decisions that are not searched for."""
     cache: Cache | None = None
     """Where results of searches are kept."""

@@ -333,18 +333,18 @@ def define_op(cls: type[_TensorOpT], registry: Registry[str, Any]) -> type[_Tens
     converters: dict[str, Callable[[Any], Attribute]] = {}
     readers: dict[str, Callable[[Attribute], Any]] = {}
     for base in reversed(cls.__mro__):
-        for key, field in vars(base).items():
+        for key, field in _stated_by(base) if base is cls else _properties_of(base):
             default = getattr(field, "npuc_default", _REQUIRED)
             if default is not _REQUIRED:
                 defaults[key] = tuple(default) if isinstance(default, list) else default
-            if hasattr(field, "npuc_convert"):
-                converters[key] = field.npuc_convert
-                readers[key] = getattr(field, "npuc_read", to_native)
+            converters[key] = field.npuc_convert
+            readers[key] = getattr(field, "npuc_read", to_native)
     # What `irdl_op_definition` does, but with the fields of base classes first: the operand x of `Unary` comes before
     # those that a subclass adds.
-    order = [key for base in reversed(cls.__mro__) for key in vars(base)]
-    rank = {key: index for index, key in reversed(list(enumerate(order)))}
     definition = OpDef.from_pyrdl(cls)
+    stated = {key for key, _ in definition.operands} | definition.properties.keys()
+    order = [key for base in reversed(cls.__mro__) for key in vars(base) if key in stated]
+    rank = {key: index for index, key in reversed(list(enumerate(order)))}
     definition.operands.sort(key=lambda item: rank[item[0]])
     definition.properties = dict(
         sorted(definition.properties.items(), key=lambda item: rank.get(item[0], len(rank)))
@@ -359,6 +359,15 @@ def define_op(cls: type[_TensorOpT], registry: Registry[str, Any]) -> type[_Tens
     cls.DEFAULT_ATTRIBUTES = {key: converters[key](value) for key, value in defaults.items()}
     registry.add([cls.name], cls, module=cls.__module__)
     return cls
+
+
+def _stated_by(cls: type) -> tuple[tuple[str, Any], ...]:
+    """The properties that a class states itself; once it is an op, it has readers in their places."""
+    return tuple((key, field) for key, field in vars(cls).items() if hasattr(field, "npuc_convert"))
+
+
+_properties_of = cache(_stated_by)
+"""The same for bases, which many ops have in common."""
 
 
 def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:

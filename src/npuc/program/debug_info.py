@@ -45,7 +45,7 @@ class TracedTensor(BaseModel):
     """A tensor of the network. It is written part by part (`places`), in a CPU subgraph (`onnx`), the elements of another
     one under another shape (`view_of`), or only in DRAM (`memory`)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     name: str
     """As dumps call it."""
@@ -80,7 +80,7 @@ class TracedTensor(BaseModel):
 class DebugInfo(BaseModel):
     """All tensors, each behind those that it is made of."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     version: Literal[1] = 1
     tensors: tuple[TracedTensor, ...]

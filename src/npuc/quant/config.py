@@ -77,15 +77,15 @@ _CHOICES: dict[str, Sequence[Any]] = {
 class LadderConfig(BaseModel):
     """The options of single steps of the ladder."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    adaquant: AdaQuantOptions = AdaQuantOptions()
+    adaquant: AdaQuantOptions = AdaQuantOptions.model_construct()
 
 
 class QuantizationConfig(BaseModel):
     """The user's configuration; every field has a default."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     version: Literal[1] = 1
     """The version of the format; a file without it has version 1."""
@@ -98,7 +98,7 @@ class QuantizationConfig(BaseModel):
     layers: dict[str, Level] = {}
     """By the name of a layer, a tensor or a node of the original network; `*` and `?` match any characters. The name of a
     network input selects the layers that read it, because they determine its type."""
-    ladder: LadderConfig = LadderConfig()
+    ladder: LadderConfig = LadderConfig.model_construct()
     activation_forms: tuple[str, ...] | None = None
     """Hardware forms of activations (the pass `hardware-activations`); those of the target if absent, none if empty."""
     per_channel_outputs: bool = False

@@ -48,7 +48,7 @@ from npuc.target import Target
 _MAX_BYTES = 16 << 20
 _MOST_TILES = 1 << 14
 """Of a group that is cut by columns or channels: each is at least an instruction."""
-_STRICT = ConfigDict(frozen=True, extra="forbid")
+_STRICT = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class GroupEntry(BaseModel):
@@ -108,7 +108,7 @@ class SubgraphEntry(BaseModel):
     """Bytes of local memory that groups are planned with."""
     cores: PositiveInt | None = None
     """Cores that share the work."""
-    choices: ChoiceEntry = ChoiceEntry()
+    choices: ChoiceEntry = ChoiceEntry.model_construct()
     far: NonNegativeInt | None = None
     """Tensors that are needed more than this many layers later go to DRAM in between; 0: none do for that reason."""
     max_halo: NonNegativeFloat | None = None
@@ -143,7 +143,7 @@ class ScheduleFile(SubgraphEntry):
 
     def for_subgraph(self, name: str) -> SubgraphEntry:
         """The pins of a subgraph together with those for all."""
-        own = self.subgraphs.get(name, SubgraphEntry())
+        own = self.subgraphs.get(name) or SubgraphEntry.model_construct()
         changes: dict[str, Any] = {
             key: getattr(self, key)
             for key in ("local_memory", "memory", "cores", "far", "max_halo", "late")

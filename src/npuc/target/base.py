@@ -12,7 +12,8 @@ from npuc.arithmetic.dtypes import MACHINE_TYPES, dtype_of
 class Part(BaseModel):
     """A part of a target."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    # The schema of a part is made with that of the whole, once.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 _TYPES = [dtype_of(name) for name in MACHINE_TYPES]

@@ -41,7 +41,7 @@ def canonical(target: Target) -> dict[str, Any]:
 
 
 def _arithmetic(target: Target) -> dict[str, Any]:
-    data = target.arithmetic.model_dump(mode="json")
+    data: dict[str, Any] = target.model_dump(mode="json", include={"arithmetic"})["arithmetic"]
     # Kinds were renamed; their older names stay here, so that programs compiled before still belong to their machine.
     data["requantization"]["kinds"] = [Kind(kind).spelling for kind in target.arithmetic.requantization.kinds]
     return data
@@ -49,7 +49,7 @@ def _arithmetic(target: Target) -> dict[str, Any]:
 
 def _compute(target: Target) -> dict[str, Any]:
     compute, arithmetic = target.compute, target.arithmetic
-    data = compute.model_dump(mode="json")
+    data: dict[str, Any] = target.model_dump(mode="json", include={"compute"})["compute"]
     data["clock"] = compute.clock
     if compute.sparsity is None:
         del data["sparsity"]

@@ -42,7 +42,7 @@ class Target(Part):
     """Memories."""
     arithmetic: Arithmetic
     """Numbers and rounding."""
-    limits: Limits = Limits()
+    limits: Limits = Limits.model_construct()
     """What runs and what does not."""
     instruction_set: InstructionSet = "npuc"
     """What programs are made of: `npuc`, npuc's own instructions, which machines that only a file describes have; or the

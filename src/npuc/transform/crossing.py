@@ -55,12 +55,12 @@ _LARGEST_CONSTANT = 1 << 20
 _LARGEST_REGION = 128
 _MOVED = "/moved"
 
-_NOT_ELEMENTWISE = (Softmax, LogSoftmax, L2Norm, LRN, BatchNorm, Scale, AffineNorm)
+_NOT_ELEMENTWISE = {Softmax, LogSoftmax, L2Norm, LRN, BatchNorm, Scale, AffineNorm}
 ELEMENTWISE: tuple[type[TopOp], ...] = (
     *(
         op
         for op in TOP_OPS.values()
-        if issubclass(op, Unary | Binary) and not issubclass(op, _NOT_ELEMENTWISE)
+        if not {Unary, Binary}.isdisjoint(op.__mro__) and _NOT_ELEMENTWISE.isdisjoint(op.__mro__)
     ),
     Cast,
     Where,

@@ -22,7 +22,7 @@ Rate = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 class LayerRates(BaseModel):
     """Learning rates of one layer that differ from those of the network."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     weight_rate: Rate | None = None
     bias_rate: Rate | None = None
@@ -33,7 +33,7 @@ class LayerRates(BaseModel):
 class AdaQuantOptions(BaseModel):
     """Learning rates are those of Adam, and decay to zero along a cosine; a rate of 0 disables learning."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     weight_rate: Rate = 0.01
     """The rate of weights, in steps of their scale."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import colorsys
-from html import escape
 from zlib import crc32
 
 from npuc.schedule.memory.model import MemoryPlan
@@ -13,6 +11,8 @@ _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 960.0, 540.0, 90.0, 30.0, 30.0
 
 def plan_svg(plan: MemoryPlan) -> str:
     """SVG that needs nothing else. The title of a rectangle has the buffer's name, address, size and lifetime."""
+    from html import escape  # its tables of letters would be loaded with every compilation
+
     first = min((b.start for b in plan.buffers), default=0)
     last = max((b.end for b in plan.buffers), default=1)
     high = max(plan.size, 1)
@@ -58,6 +58,8 @@ def _printable(name: str) -> str:
 
 
 def _colour(name: str) -> str:
+    import colorsys
+
     hue = crc32(name.encode("utf-8", "surrogatepass")) % 360 / 360
     red, green, blue = colorsys.hls_to_rgb(hue, 0.7, 0.6)
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"

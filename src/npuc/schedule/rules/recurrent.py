@@ -11,7 +11,6 @@ from functools import cached_property
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.engine.handlers.recurrent import direction_parameters, result_parts
 from npuc.ir import Graph, dtype_of, npu, shape_of, top
 from npuc.ir.lstm_parameters import lstm_parameters
 from npuc.kernels.recurrent import GATES, RecurrentParameters
@@ -156,6 +155,8 @@ def constant_block(p: RecurrentParameters, weight_type: str) -> Array:
 @layers_as(npu.LSTM, npu.GRU, npu.RNN)
 def recurrent(op: npu.LSTM | npu.GRU | npu.RNN, graph: Graph, tensor: Tensors) -> Layer:
     """Whole: a step needs the state that the one before it leaves."""
+    from npuc.engine.handlers.recurrent import direction_parameters, result_parts  # few networks need them
+
     if graph.constant(op.x) is not None:
         raise NotHere("its sequence is a constant")
     x, y = tensor(op.x), tensor(op.parts[0])
