@@ -417,8 +417,13 @@ static uint8_t *write_section(uint8_t *at, const part *p, const uint8_t *data, c
     return npuc_flush_bits(&w);
 }
 
-int64_t npuc_weights_encode(const uint8_t *data, int64_t size, const int64_t *ends, int32_t parts, int32_t tables, uint8_t *stream,
-                            int64_t room)
+int64_t npuc_weights_encode(const uint8_t *data, int64_t size, const int64_t *ends, int32_t parts, uint8_t *stream, int64_t room)
+{
+    return npuc_weights_encode_contexts(data, size, ends, parts, 0, stream, room);
+}
+
+int64_t npuc_weights_encode_contexts(const uint8_t *data, int64_t size, const int64_t *ends, int32_t parts, int32_t tables,
+                                     uint8_t *stream, int64_t room)
 {
     part list[NPUC_WEIGHTS_PARTS], both;
     modelling m, without;

@@ -22,11 +22,14 @@ extern "C" {
 
 /*
  * Makes the stream of `size` bytes and returns its length; 0 if that is not below `room`. `ends` are where parts of the data
- * end that may be distributed differently, ascending, the last of them `size`. The decoder holds as many `tables` that neighbours
- * choose from, 16 at most; 0: it does not look at them. Without a `stream` it only counts.
+ * end that may be distributed differently, ascending, the last of them `size`. Without a `stream` it only counts.
  */
-NPUC_API int64_t npuc_weights_encode(const uint8_t *data, int64_t size, const int64_t *ends, int32_t parts, int32_t tables,
-                                     uint8_t *stream, int64_t room);
+NPUC_API int64_t npuc_weights_encode(const uint8_t *data, int64_t size, const int64_t *ends, int32_t parts, uint8_t *stream,
+                                     int64_t room);
+
+/* The same for a decoder that holds as many `tables` for neighbours to choose from, 16 at most; 0: it does not look at them. */
+NPUC_API int64_t npuc_weights_encode_contexts(const uint8_t *data, int64_t size, const int64_t *ends, int32_t parts, int32_t tables,
+                                              uint8_t *stream, int64_t room);
 
 /*
  * Makes the `size` bytes that a stream of exactly `stored` bytes stands for. A stream that is anything else is refused; nothing

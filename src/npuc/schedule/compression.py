@@ -51,8 +51,11 @@ def encoded_size(data: Array, ends: Sequence[int] = (), contexts: int = 0) -> in
 def _encode(data: Array, ends: Sequence[int], contexts: int, into: int | None) -> int:
     data = np.ascontiguousarray(data, np.uint8)
     cuts = np.array([*ends[: _MOST_PARTS - 1], *ends[-1:]] if ends else [data.size], np.int64)
-    function = _function("npuc_weights_encode", _L, _P, _L, _P, _I, _I, _P, _L)
-    return int(function(data.ctypes.data, data.size, cuts.ctypes.data, len(cuts), contexts, into, data.size))
+    block = data.ctypes.data, data.size, cuts.ctypes.data, len(cuts)
+    if not contexts:
+        return int(_function("npuc_weights_encode", _L, _P, _L, _P, _I, _P, _L)(*block, into, data.size))
+    function = _function("npuc_weights_encode_contexts", _L, _P, _L, _P, _I, _I, _P, _L)
+    return int(function(*block, contexts, into, data.size))
 
 
 def decode(stream: Array, size: int) -> Array:
