@@ -216,7 +216,7 @@ def test_one_core_spills_to_shared_memory_first(convolutions: Graph) -> None:
         data = TARGET.to_dict()
         if kib:
             data["memory"]["shared"] = {"size": f"{kib}KiB", "bandwidth": "64B/cycle"}
-        done = compile_program(convolutions, Target.from_dict(data), CompileOptions(1, local_memory=52 << 10))
+        done = compile_program(convolutions, Target.from_dict(data), CompileOptions(0, local_memory=52 << 10))
         assert sanitize(done.model) == []
         for name, values in run(done.model, inputs).items():
             np.testing.assert_array_equal(values, expected[name])

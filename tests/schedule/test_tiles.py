@@ -93,7 +93,7 @@ def test_tiles_by_number_are_those_by_record(seed: int) -> None:
                 )
                 rows = _rows(grouping, first, last, tiles, tallest)
                 assert rows is not None
-                chunks = 2 * max(map(grouping.chunks, network.layers[first:last]))
+                chunks = 2 * max(map(grouping.block, network.layers[first:last]))
                 need = grouping.tiled_memory(first, last, tiles, False, False, False)
                 assert need == chunks + _memory(grouping, first, last, rows)
     CUT[seed] = cut

@@ -33,8 +33,9 @@ from npuc.schedule.tiles import TILES, Tiles
 
 _LONGEST = 24
 """Layers of a group at most."""
-_WAYS = ((True, False, 2), (False, False, 2), (True, True, 2), (False, False, 1), (False, True, 1))
-"""How a group may be tiled: constants stay for all tiles, seams are kept, and how many tiles' operands are there at a time."""
+_WAYS = ((True, True, 2), (True, False, 2), (False, False, 2), (False, False, 1), (False, True, 1))
+"""How a group may be tiled: constants stay for all tiles, seams are kept, and how many tiles' operands are there at a time. Where
+the first is possible, none that loads constants once a tile is better."""
 
 
 class DoesNotFit(Exception):
@@ -142,7 +143,8 @@ class Grouping(Tiles):
 
     def _whole_cost(self, index: int, resident_in: bool, resident_out: bool) -> float:
         layer = self.network.layers[index]
-        if layer.op.in_dram or self.whole_memory(index, resident_in, resident_out) > self.capacity:
+        room = self.room(index, index + 1)
+        if layer.op.in_dram or self.whole_memory(index, resident_in, resident_out) > room:
             return inf
         loads, stores = self.moved_bytes(index, index + 1, resident_in, resident_out)
         moved = self.transfer(loads + stores + self.loaded_constants(layer))
@@ -168,7 +170,9 @@ class Grouping(Tiles):
         layers = self.network.layers
         limit = max((layer.outputs[0].rows for layer in layers[first:last]), default=1)
         row = self._key(first, last, resident_in, resident_out)
-        for resident_weights, seams, buffers in _WAYS if self.tiler.choices.seams > 1 else _WAYS[:2]:
+        for resident_weights, seams, buffers in _WAYS if self.tiler.choices.seams > 1 else _WAYS[1:3]:
+            if not resident_weights and best[1] is not None and best[1].keeps_seams:
+                break
             key = f"{row}{'+' if resident_weights else '-'}{'s' if seams else ''}{buffers if buffers < 2 else ''}"
             if key not in self.candidates.known:
                 tiles = self.fewest_tiles(
@@ -204,7 +208,7 @@ class Grouping(Tiles):
             for tensor in storages
         }
         taken = sum(aligned(tensor.size) for tensor in held)
-        rest = (self.capacity, self.tiler.choices, taken)
+        rest = (self.room(first, last), self.tiler.choices, taken)
         return row_key(((layer, self._keys[layer]) for layer in layers), facts, rest)
 
     def _pinned_cost(self, group: Group, into: bool, out: bool) -> float:

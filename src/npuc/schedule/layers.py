@@ -200,6 +200,11 @@ class LayerOp:
         raise NotImplementedError
 
     @property
+    def ascending(self) -> bool:
+        """Whether later rows of the result need no earlier rows of an operand than those before them; asked only if `by_rows`."""
+        return True
+
+    @property
     def shared_constants(self) -> Constants:
         """The constants of a layer all of whose tiles need the same."""
         return NO_CONSTANTS

@@ -146,8 +146,10 @@ class CoreGrouping:
         counts = self._tile_counts(start, end)
         held = self._held(start, end, into, out)
 
+        room = self.grouping.room(start, end)
+
         def fits(count: int) -> bool:
-            return self._memory(start, end, count, held) <= self.grouping.capacity
+            return self._memory(start, end, count, held) <= room
 
         if not counts or not fits(counts[-1]):
             return best
@@ -234,7 +236,7 @@ class CoreGrouping:
         if (
             layer.sums
             or layer.channels < 2 * lanes
-            or self.grouping.whole_memory(index, False, False) > self.grouping.capacity
+            or self.grouping.whole_memory(index, False, False) > self.grouping.room(index, index + 1)
         ):
             return inf, None
         parts = min(self.cores, ceil_div(layer.channels, lanes))
@@ -258,7 +260,7 @@ class CoreGrouping:
             group = Group(start, end, tiles, channel_tiles=self.cores)
             try:
                 cut = region_tile(self.grouping, group, group.tile_count - 1 - tiles // 2)
-                if region_memory_of(self.grouping, group, cut) > self.grouping.capacity:
+                if region_memory_of(self.grouping, group, cut) > self.grouping.room(start, end):
                     continue
             except NotCut:
                 break

@@ -13,6 +13,7 @@ from npuc.program.instructions import Conv
 from npuc.schedule.compression import StoredConstants
 from npuc.schedule.constants import Constants
 from npuc.schedule.joins import joined_outputs
+from npuc.schedule.layer_order import heads_early
 from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Region, Rows, Tensor, Tile
 from npuc.schedule.matrices import batches_of_matrices
 from npuc.schedule.rules import NotHere, find_rule
@@ -158,7 +159,7 @@ def build_network(
     assert inside
     network = Network(tuple(layers), tuple(map(tensor, given)), tuple(map(tensor, results)), tensors)
     joined = joined_outputs(network.layers, network.inputs, network.outputs)
-    rest = tuple(layer for layer in layers if layer.outputs[0] not in joined)
+    rest = heads_early([layer for layer in layers if layer.outputs[0] not in joined])
     orders = {op.results[0]: tuple(concat.permute.order) for concat in turned for op in concat.parts}
     return replace(network, layers=rest, joined=joined, turned=orders)
 
@@ -186,6 +187,11 @@ class WithTableOp(LayerOp):
     def by_rows(self) -> bool:
         """As without the table."""
         return self.computed.by_rows
+
+    @property
+    def ascending(self) -> bool:
+        """As without the table."""
+        return self.computed.ascending
 
     def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
         """As without the table."""

@@ -62,6 +62,8 @@ class TileMemo:
 
     rows: dict[tuple[int, int, int, int], dict[int, Rows] | None] = field(default_factory=dict)
     """Group, tiles and tile: the rows of its tensors."""
+    rows_behind_seams: dict[tuple[int, int, int, int], dict[int, Rows]] = field(default_factory=dict)
+    """The same, of tiles that begin with what the tile before kept."""
     memory: dict[tuple[int, ...], float] = field(default_factory=dict)
     """Bytes of tensors."""
     sums: dict[tuple[int, int, int, bool], tuple[float, float]] = field(default_factory=dict)
@@ -146,6 +148,42 @@ def rows_of_tile(
                 need = min(before[0], need[0]), max(before[1], need[1])
             rows[number] = need
     return rows
+
+
+def rows_behind_seam(
+    layers: list[NumberedLayer | None],
+    first: int,
+    last: int,
+    before: dict[int, Rows],
+    rows: dict[int, Rows],
+) -> dict[int, Rows]:
+    """The rows of every tensor that a tile has in memory if the tile before kept its seam.
+
+    `before` and `rows` are what the two need on their own. How far each result is made follows from them; a tile begins where
+    the one before ended, and needs of its operands what the rows that it makes need, and no others.
+    """
+    lowest: dict[int, int] = {}
+    kept: dict[int, Rows] = {}
+    for index in range(last - 1, first - 1, -1):
+        layer = layers[index]
+        assert layer is not None
+        y, y_rows, granule, last_use, operand_rows, operands, _, _ = layer
+        begin, end = before[y][1], rows[y][1]
+        low = lowest.get(y, y_rows)
+        if last_use < last and low > begin:  # nobody needs the rows between
+            begin = min(low // granule * granule, end)
+        kept[y] = min(low, begin), end
+        if begin >= y_rows:
+            continue
+        # A tile that makes nothing keeps what the first row of the next needs.
+        needs = operand_rows((begin, max(end, min(begin + granule, y_rows))))
+        for (need, _), (number, whole, _) in zip(needs, operands, strict=True):
+            need = need if whole is None else 0
+            lowest[number] = min(lowest.get(number, need), need)
+    for number, (_, high) in rows.items():
+        if number not in kept:
+            kept[number] = min(lowest.get(number, high), high), high
+    return kept
 
 
 def memory_of_tile(

@@ -37,6 +37,11 @@ _FEW = 300_000
 class DoesNotPack(Exception):
     """The objects that are needed at once do not fit local memory."""
 
+    def __init__(self, layer: int) -> None:
+        super().__init__("the objects that are needed at once do not fit local memory")
+        self.layer = layer
+        """A layer that has no room: of the step that what found none is needed for, or that has the most to hold."""
+
 
 def place_tightly(work: Work, capacity: int) -> dict[Buffer, int]:
     """Like `place` with every load when it is needed, and everything packed at once: what takes the least memory."""
@@ -83,8 +88,18 @@ def _packed(
     try:
         memory_plan = plan(rectangles, capacity, steps=steps)
     except MemoryPlanError as error:
-        raise DoesNotPack from error
+        fullest = int(np.argmax(_in_use(rectangles, len(work.steps))))
+        raise DoesNotPack(work.steps[fullest].layer) from error
     return {buffer: memory_plan.addresses[str(number)] for number, buffer in enumerate(buffers)}
+
+
+def _in_use(rectangles: Sequence[Rectangle], steps: int) -> Array:
+    """Bytes that objects take at each step."""
+    change = np.zeros(steps + 1, np.int64)
+    for rectangle in rectangles:
+        change[rectangle.start] += rectangle.size
+        change[min(rectangle.end, steps)] -= rectangle.size
+    return np.cumsum(change)[:steps]
 
 
 def place(work: Work, capacity: int, issues: Sequence[int] | None = None, bank: int = 0) -> dict[Buffer, int]:
@@ -116,7 +131,10 @@ def place(work: Work, capacity: int, issues: Sequence[int] | None = None, bank: 
         elif buffer not in starts:
             low = max(previous[kind], load.ready, issues[number] if issues is not None else 0)
             end, size = buffer.last + 1, work.room_for(buffer)
-            start, address = room.earliest(low, max(load.need, low), end, size)
+            gap = room.earliest(low, max(load.need, low), end, size)
+            if gap is None:
+                raise DoesNotPack(load.layer)
+            start, address = gap
             if bank:
                 address = room.apart(start, max(load.need, low), end, size, bank, address)
             starts[buffer] = start
@@ -162,8 +180,9 @@ class _Room:
                     return address
         return otherwise
 
-    def earliest(self, low: int, high: int, end: int, size: int) -> tuple[int, int]:
-        """The earliest start from `low` to `high` at which there is room until `end`, and the highest address."""
+    def earliest(self, low: int, high: int, end: int, size: int) -> tuple[int, int] | None:
+        """The earliest start from `low` to `high` at which there is room until `end`, and the highest address; None if there
+        is no room."""
         n = self.count
         hit = ((self.starts[:n] < end) & (self.ends[:n] > low)).nonzero()[0]
         order = hit[(-self.high[hit]).argsort(kind="stable")]
@@ -174,7 +193,7 @@ class _Room:
             return low, best
         start, best = high, gaps.highest(high)
         if best is None:
-            raise DoesNotPack
+            return None
         low += 1
         while low < start:
             middle = (low + start) // 2

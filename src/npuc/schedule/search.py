@@ -30,20 +30,26 @@ from npuc.schedule.numbered import TileMemo
 from npuc.schedule.pins import NOTHING, Pins
 from npuc.schedule.prefetch import DoesNotPack, place, place_tightly
 from npuc.schedule.scheduled import Scheduled, UnplacedSchedule
-from npuc.schedule.search_space import search_space
+from npuc.schedule.search_space import SearchPoint, search_space
 from npuc.schedule.spread import Spread
-from npuc.schedule.steps import ConstantSlice, Load, Work, build
+from npuc.schedule.steps import Buffer, ConstantSlice, Load, Work, build
 from npuc.schedule.tiler import Choices, Tiler
 from npuc.target import Target
 
 if TYPE_CHECKING:
     from npuc.sim.cycles import SubgraphTimeline
 
-_MARGINS = (0.94, 0.86, 0.76, 0.64, 0.5)
+_MARGINS = (0.98, 0.9, 0.8, 0.66, 0.5)
 """Parts of local memory that a group may plan with: the rest is lost to gaps."""
+
+_REPAIRS, _LOST = 6, 0.04
+"""How often a search is repeated in which one group did not pack: with so much less of local memory for that group."""
 
 _FAR_BEHIND = 1.1
 """A way that takes so many times the cycles of another cannot be chosen for the memory that it saves either."""
+
+_BEHIND = 1.03
+"""Other ways like one that takes so many times the cycles of another are not tried."""
 
 _CANDIDATES, _CLOSE = 2, 1.03
 """Placing loads anew gains up to a tenth on several cores: so many ways are taken that far, if they are so close."""
@@ -116,32 +122,45 @@ def assembled(
         fitted = replace(choices, chunk=min(choices.chunk, room // 8))
         if schedule_decisions is not None:
             fitted, spill_distance = schedule_decisions.choices, schedule_decisions.decisions.spill_distance
-        grouping = Grouping(
-            network,
-            Tiler(Costs(target), fitted),
-            room,
-            transfer_weight,
-            pins,
-            candidates or Candidates(),
-            spill_distance=spill_distance,
-            memo=memo,
-        )
-        try:
-            if schedule_decisions is not None:
-                decisions = schedule_decisions.decisions
-            elif cores > 1:
-                decisions = CoreGrouping(grouping, cores, _between(target)).search()
-            else:
-                decisions = layer_by_layer(grouping) if level == 0 else grouping.search()
+        lost: dict[tuple[int, int], int] = {}
+        addresses: list[dict[Buffer, int]] = []
+        for _ in range(1 + (_REPAIRS if schedule_decisions is None else 0)):
+            grouping = Grouping(
+                network,
+                Tiler(Costs(target), fitted),
+                room,
+                transfer_weight,
+                pins,
+                candidates or Candidates(),
+                spill_distance=spill_distance,
+                lost=lost,
+                memo=memo,
+            )
+            try:
+                if schedule_decisions is not None:
+                    decisions = schedule_decisions.decisions
+                elif cores > 1:
+                    decisions = CoreGrouping(grouping, cores, _between(target)).search()
+                else:
+                    decisions = layer_by_layer(grouping) if level == 0 else grouping.search()
+            except DoesNotFit as error:
+                if not lost:
+                    too_small = max(too_small, room)
+                    failure = error
+                break
             spread = Spread(grouping, decisions, cores)
             works = tuple(build(grouping, decisions, core, cores, spread) for core in range(cores))
             if cores > 1 and fitted.ahead > 1:
                 let_constants_run_ahead(works, grouping.tiler.costs, network.inputs, fitted)
-            addresses = [placed(work, local) for work in works]
-        except (DoesNotFit, DoesNotPack) as error:
-            if isinstance(error, DoesNotFit):
-                too_small = max(too_small, room)
-            failure = failure if isinstance(failure, DoesNotFit) else error
+            try:
+                addresses = [placed(work, local) for work in works]
+                break
+            except DoesNotPack as error:
+                failure = failure or error
+                group = decisions.groups[decisions.group_of[error.layer]]
+                key = group.first, group.last
+                lost[key] = lost.get(key, 0) + int(_LOST * local)
+        if not addresses:
             continue
         constants, stored = _streamed(works, weights_base, network, target)
         shared = target.memory.shared
@@ -203,8 +222,8 @@ def fastest(
     alone = 0
     failure: Exception | None = None
     for lowest, point in search_space(level, count, network, local, fixed):
-        if "choices" in point and point["choices"].seams > 1 and trials and not _is_tiled(trials[-1].done):
-            continue  # there are no seams
+        if trials and not _is_promising(point, trials):
+            continue
         if point.get("cores", 1) < count and trials:
             alone = alone or bounds(network, target, 1).roofline
             if alone > _FAR_BEHIND * min(trial.timeline.total for trial in trials):
@@ -226,16 +245,11 @@ def fastest(
             continue
         if level == 0:
             return done
-        trials.append(_Trial(lowest, point["level"], done, cost_function(done.streams)))
+        trials.append(_Trial(lowest, point, done, cost_function(done.streams)))
     if not trials:
         assert failure is not None
         raise failure
     return _least_memory(trials, level, target, cost_function)
-
-
-def _is_tiled(done: Scheduled) -> bool:
-    """Whether some layers do not run whole."""
-    return any(group.tiles > 1 for group in done.schedule_decisions.decisions.groups)
 
 
 @dataclass(frozen=True)
@@ -244,16 +258,46 @@ class _Trial:
 
     lowest: int
     """The lowest level that tries it."""
-    level: int
+    point: SearchPoint
     done: Scheduled
     timeline: SubgraphTimeline
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether some layers do not run whole."""
+        return any(group.tiles > 1 for group in self.done.schedule_decisions.decisions.groups)
+
+    @property
+    def spills(self) -> bool:
+        """Whether tensors go to DRAM on the way."""
+        return any(work.spilled for work in self.done.works)
+
+
+def _is_promising(point: SearchPoint, trials: Sequence[_Trial]) -> bool:
+    """Whether a point is worth a try after those that were tried."""
+    family = _family(point)
+    if point["level"] == 0 or family[0] > 1:
+        return True
+    relatives = [trial for trial in trials if _family(trial.point) == family and trial.point["level"]]
+    if not relatives:
+        # Where layers run whole there are no seams.
+        return family[1] < 2 or trials[-1].is_tiled
+    if relatives[0].timeline.total > _BEHIND * min(trial.timeline.total for trial in trials):
+        return False
+    # Where nothing leaves local memory, nothing gains from leaving it early.
+    return not point.get("spill_distance") or any(trial.spills for trial in relatives)
+
+
+def _family(point: SearchPoint) -> tuple[int, int]:
+    """What ways have in common that are about as good: cores, and whether seams are kept."""
+    return point.get("cores", 1), (point.get("choices") or Choices()).seams
 
 
 def _least_memory(
     trials: Sequence[_Trial], level: int, target: Target, cost_function: CostFunction
 ) -> Scheduled:
     """The fastest way in the least memory; that of each lower level is among those to choose from."""
-    by_layers = min((trial.timeline.total for trial in trials if trial.level == 0), default=inf)
+    by_layers = min((trial.timeline.total for trial in trials if trial.point["level"] == 0), default=inf)
     chosen: dict[int, tuple[int, Scheduled]] = {}
     for upto in range(1, level + 1):
         tried = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 from npuc.schedule.layers import Tensor
@@ -31,27 +31,17 @@ def search_space(
         *([(1, {"level": 1, "cores": cores})] if cores > 1 else []),
         *(_on_cores(cores, usual, local) if cores > 1 else []),
         (1, {"level": 1}),
-        (1, {"level": 1, "choices": replace(usual, seams=2, chunk=usual.chunk // 2)}),
+        *_with_seams(usual),
         (0 if level == 0 else 2, {"level": 0}),
         (2, {"level": 1, "spill_distance": 8}),
         (2, {"level": 1, "transfer_weight": 0.4}),
         (2, {"level": 1, "choices": replace(usual, chunk=usual.chunk // 2)}),
     ]
-    for spill_distance in (0, 5, 12):
-        for weight in (0.4, 1.0, 2.5):
-            for chunk, busy in ((160 * 1024, 1500), (48 * 1024, 800)):
-                choices = replace(usual, chunk=chunk, busy=busy)
-                points.append(
-                    (
-                        3,
-                        {
-                            "level": 1,
-                            "spill_distance": spill_distance,
-                            "transfer_weight": weight,
-                            "choices": choices,
-                        },
-                    )
-                )
+    for seams, spill_distance, weight in product((2, 1), (0, 5, 12), (0.4, 1.0, 2.5)):
+        for chunk, busy in ((160 * 1024, 1500), (48 * 1024, 800)):
+            choices = replace(usual, chunk=chunk, busy=busy, seams=seams)
+            point = {"spill_distance": spill_distance, "transfer_weight": weight, "choices": choices}
+            points.append((3, {"level": 1, **point}))
     # Groups that are planned with all memory may not pack; a limit is to be made the most of all the same.
     points.append((1 if level and fixed.get("local_memory") else 3, {"level": 1, "memory": local}))
     tried = [(lowest, {**point, **fixed}) for lowest, point in points if lowest <= level]
@@ -62,6 +52,17 @@ def search_space(
     for lowest, point in tried:
         first.setdefault(_effect(point, gap, local), (lowest, point))
     return list(first.values())
+
+
+def _with_seams(usual: Choices) -> list[tuple[int, SearchPoint]]:
+    """Points whose groups may keep seams, for memories that hold little.
+
+    What moves between groups takes room from what comes ahead, so transfers weigh more than their cycles, and constants come in
+    small blocks. Tensors that wait for long do so in DRAM, in one of them.
+    """
+    choices = replace(usual, seams=2, chunk=usual.chunk // 4)
+    point = {"level": 1, "transfer_weight": 2.0, "choices": choices}
+    return [(1, point), (1, {**point, "spill_distance": 8})]
 
 
 def _on_cores(cores: int, usual: Choices, local: int) -> list[tuple[int, SearchPoint]]:

@@ -535,7 +535,8 @@ class _Builder:
         share = self._share_of(group)
         for tile in share:
             self.tile_number = tile
-            rows = self.grouping.tile_rows(group.first, group.last, group.tiles, tile)
+            behind = group.keeps_seams and tile > share.start
+            rows = self.grouping.tile_rows(group.first, group.last, group.tiles, tile, behind)
             assert rows is not None
             here: dict[Tensor, Buffer] = {}
             before, seams = seams, {}
@@ -581,6 +582,10 @@ class _Builder:
                         stored.touch(len(self.work.steps) - 1)
                     leaving = []
                 own = self._own_rows(y, group, tile)
+                if own is not None and group.keeps_seams:
+                    # What is made here, as no other tile makes it.
+                    first, last = (y.rows * end // group.tiles for end in (share.start, share.stop))
+                    own = max(needed[0], first), min(needed[1], last)
                 if own is not None:
                     self._store(index, y, buffer, own)
                     if y in self.part and not self._needed_in_dram(y):

@@ -13,14 +13,21 @@ before for the rows that its own need:
 The first convolution makes 10 rows where 8 would do, and rows 2 to 6 of the input are loaded twice. With four tiles of two rows
 it is 14 rows: the more tiles, the less memory each takes and the more is done twice, so the fewest that fit are looked for.
 
-Where seams are kept, rows 3 and 4 of the first convolution's result and rows 2 to 5 of the input are copied aside when the first
-tile has read them last, and to the beginning of the second tile's: that makes and loads only what is new. All seams of a group
-take memory all the time.
+Where seams are kept, each layer goes on where it was. Behind the first tile the second convolution needs rows 3 and 4 of the
+first's result, and the first, which has to make rows 5 to 8 only, needs rows 4 and 5 of the input:
+
+    tile    result of the second    of the first: kept, made    input: kept, loaded
+    0       rows 0 to 4             none, 0 to 5                none, 0 to 6
+    1       rows 4 to 8             3 to 5, 5 to 8              4 to 6, 6 to 8
+
+What a tile keeps is copied aside when it has read it last, and to the beginning of the next tile's rows; what is made or loaded
+goes behind it. So every row is made once and loaded once, in however many tiles. All seams of a group take memory all the time.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -30,7 +37,14 @@ from npuc.arrays import ceil_div
 from npuc.schedule.cost import START
 from npuc.schedule.layers import Layer, Rows, Tensor, aligned
 from npuc.schedule.lifetimes import Lifetimes
-from npuc.schedule.numbered import NumberedNetwork, TileMemo, memory_of_tile, numbered, rows_of_tile
+from npuc.schedule.numbered import (
+    NumberedNetwork,
+    TileMemo,
+    memory_of_tile,
+    numbered,
+    rows_behind_seam,
+    rows_of_tile,
+)
 from npuc.schedule.tiler import Tiler
 
 TILES = (
@@ -46,11 +60,17 @@ class Tiles(Lifetimes):
     tiler: Tiler
     capacity: int
     """Bytes that tensors and constants may take."""
+    lost: Mapping[tuple[int, int], int] = field(default_factory=dict, kw_only=True)
+    """Of groups that did not pack, bytes that are lost to gaps."""
     memo: TileMemo = field(default_factory=TileMemo, kw_only=True)
     """Shared by the searches of a network."""
     _sizes: dict[Layer, int] = field(default_factory=dict, init=False)
     _pairs: dict[Layer, int] = field(default_factory=dict, init=False)
     _counts: dict[tuple[int, int, int], list[int]] = field(default_factory=dict, init=False)
+
+    def room(self, first: int, last: int) -> int:
+        """Bytes that a group may take."""
+        return self.capacity - self.lost.get((first, last), 0)
 
     def constants_of(self, layer: Layer) -> int:
         """Bytes of all constants of a layer."""
@@ -65,11 +85,11 @@ class Tiles(Lifetimes):
         return self._pairs[layer]
 
     def _pair(self, layer: Layer) -> int:
-        total = self.constants_of(layer)
-        cuts = self.tiler.channel_cuts(layer)
-        if len(cuts) == 1:
-            return total
-        return min(total, 2 * layer.constant_size(cuts[0]))
+        return min(self.constants_of(layer), 2 * self.block(layer))
+
+    def block(self, layer: Layer) -> int:
+        """Bytes of constants that are loaded as one, at most."""
+        return layer.constant_size(self.tiler.channel_cuts(layer)[0])
 
     @cached_property
     def numbers(self) -> NumberedNetwork:
@@ -84,12 +104,18 @@ class Tiles(Lifetimes):
         return [0, *accumulate(map(self.constants_of, self.network.layers))]
 
     @cached_property
-    def _layer_chunks(self) -> list[int]:
-        return list(map(self.chunks, self.network.layers))
+    def _blocks(self) -> list[int]:
+        return list(map(self.block, self.network.layers))
 
-    def tile_rows(self, first: int, last: int, tiles: int, tile: int) -> dict[Tensor, Rows] | None:
-        """The rows of every tensor of a group that one tile computes or reads; None if it cannot be cut."""
-        return self._named(self.numbered_rows(first, last, tiles, tile))
+    def tile_rows(
+        self, first: int, last: int, tiles: int, tile: int, seams: bool = False
+    ) -> dict[Tensor, Rows] | None:
+        """The rows of every tensor of a group that one tile computes or reads; None if it cannot be cut.
+
+        With `seams`, the tile before kept the rows that both need.
+        """
+        rows = self.numbered_rows(first, last, tiles, tile)
+        return self._named(self._rows_behind_seam(first, last, tiles, tile) if seams and rows else rows)
 
     def seam(self, first: int, last: int, tiles: int, tile: int) -> dict[Tensor, Rows]:
         """The rows of a tile that the next one needs too, of tensors that are read in the group; none behind the last."""
@@ -106,11 +132,24 @@ class Tiles(Lifetimes):
             known[key] = rows_of_tile(self.numbers.layers, *key)
         return known[key]
 
+    def _rows_behind_seam(self, first: int, last: int, tiles: int, tile: int) -> dict[int, Rows]:
+        rows = self.numbered_rows(first, last, tiles, tile)
+        assert rows is not None
+        if not tile:
+            return rows
+        key, known = (first, last, tiles, tile), self.memo.rows_behind_seams
+        if key not in known:
+            before = self.numbered_rows(first, last, tiles, tile - 1)
+            assert before is not None
+            known[key] = rows_behind_seam(self.numbers.layers, first, last, before, rows)
+        return known[key]
+
     def _numbered_seam(self, first: int, last: int, tiles: int, tile: int) -> dict[int, Rows]:
         if tile + 1 >= tiles:
             return {}
-        rows, following = (self.numbered_rows(first, last, tiles, number) for number in (tile, tile + 1))
-        assert rows is not None and following is not None
+        rows = self.numbered_rows(first, last, tiles, tile)
+        following = self._rows_behind_seam(first, last, tiles, tile + 1)
+        assert rows is not None
         uses = self.numbers.uses
         return {
             number: (following[number][0], high)
@@ -138,7 +177,7 @@ class Tiles(Lifetimes):
         if key not in known:
             known[key] = self._tensor_memory(first, last, tiles, resident_in, resident_out, seams, buffers)
         sums = self._constant_sums
-        constants = sums[last] - sums[first] if resident_weights else 2 * max(self._layer_chunks[first:last])
+        constants = sums[last] - sums[first] if resident_weights else 2 * max(self._blocks[first:last])
         return constants + known[key]
 
     def _tensor_memory(
@@ -153,17 +192,22 @@ class Tiles(Lifetimes):
     ) -> float:
         """The same without constants."""
         tallest = _tallest(self.network.layers[last - 1].outputs[0].rows, tiles)
-        rows = self.numbered_rows(first, last, tiles, tallest)
-        if rows is None or (
-            seams and self.numbered_rows(first, last, tiles, min(tallest + 1, tiles - 1)) is None
-        ):
+        if self.numbered_rows(first, last, tiles, tallest) is None:
             return inf
+        if seams and not all(layer.op.ascending for layer in self.network.layers[first:last]):
+            return inf
+        # A tile in the middle stands for all; with seams, the first has more rows, of which the others begin with some.
+        looked_at = {0, tallest} if seams else {tallest}
         held = {*(self.on_chip(first) if resident_in else ()), *(self.on_chip(last) if resident_out else ())}
-        kept = self._numbered_seam(first, last, tiles, tallest) if seams else {}
         numbers = {self.numbers.numbers[tensor] for tensor in held}
-        most = memory_of_tile(
-            self.numbers, rows, kept, numbers, (first, last), buffers, seams and buffers > 1
-        )
+        most = 0
+        for tile in sorted(looked_at):
+            own = self._rows_behind_seam if seams else self.numbered_rows
+            rows = own(first, last, tiles, tile)
+            kept = self._numbered_seam(first, last, tiles, tile) if seams else {}
+            assert rows is not None
+            group, overlaps = (first, last), seams and buffers > 1
+            most = max(most, memory_of_tile(self.numbers, rows, kept, numbers, group, buffers, overlaps))
         return most + sum(aligned(tensor.size) for tensor in held)
 
     def fewest_tiles(
@@ -184,7 +228,7 @@ class Tiles(Lifetimes):
             need = self.tiled_memory(
                 first, last, count, resident_in, resident_out, resident_weights, seams, buffers
             )
-            return need <= self.capacity
+            return need <= self.room(first, last)
 
         if not counts or not fits(counts[-1]):
             return None
@@ -234,29 +278,31 @@ class Tiles(Lifetimes):
         cycles = loaded = 0.0
         lanes = self.tiler.costs.target.compute.vector_lanes
         network = self.numbers
-        for tile, weight in (
-            ((0, 1), (tiles // 2, tiles - 2), (tiles - 1, 1)) if tiles > 2 else ((0, 1), (1, 1))
-        ):
-            rows = self.numbered_rows(first, last, tiles, tile)
-            assert rows is not None
-            kept = self._numbered_seam(first, last, tiles, tile - 1) if tile else {}
-            for layer, form in zip(self.network.layers[first:last], network.layers[first:last], strict=True):
-                assert form is not None
-                y = form.result
-                low, high = rows[y]
-                low = max(low, kept[y][1]) if y in kept else low
-                if low < high:
-                    cycles += weight * self.tiler.cycles(layer, self.tiler.expanded(layer, (low, high)))
-            for number, (low, high) in rows.items():
-                if network.producers[number] < first:
-                    low = max(low, kept[number][1]) if number in kept else low
-                    loaded += weight * (high - low) * network.row_sizes[number]
-            for number, (low, high) in kept.items():
-                if (low, high) != rows[number]:
-                    tensor = network.tensors[number]
-                    elements = (high - low) * tensor.row_size // tensor.itemsize
-                    cycles += 2 * weight * (START + ceil_div(elements, lanes))
+        begin, middle, end = (
+            self.numbered_rows(first, last, tiles, tile) for tile in (0, tiles // 2, tiles - 1)
+        )
+        assert begin is not None and middle is not None and end is not None
+        for layer, form in zip(self.network.layers[first:last], network.layers[first:last], strict=True):
+            assert form is not None
+            cycles += self._in_tiles(layer, end[form.result][1] - begin[form.result][0], tiles)
+        for number, (low, _) in begin.items():
+            if network.producers[number] < first:
+                loaded += (end[number][1] - low) * network.row_sizes[number]
+        for number, (low, high) in self._numbered_seam(first, last, tiles, max(tiles // 2 - 1, 0)).items():
+            if (low, high) != middle[number]:
+                tensor = network.tensors[number]
+                elements = (high - low) * tensor.row_size // tensor.itemsize
+                cycles += 2 * (tiles - 1) * (START + ceil_div(elements, lanes))
         return cycles, loaded
+
+    def _in_tiles(self, layer: Layer, rows: int, tiles: int) -> float:
+        """Cycles of a layer that is cut into tiles of about the same number of rows."""
+        step = layer.granule
+        few = rows // tiles // step * step
+        more = min(few + step, rows)
+        part = (rows / tiles - few) / (more - few) if more > few else 0.0
+        cycles = (1 - part) * self.tiler.cycles(layer, (0, few)) if few and part < 1 else 0.0
+        return tiles * (cycles + (part * self.tiler.cycles(layer, (0, more)) if part else 0.0))
 
 
 def _tallest(rows: int, tiles: int) -> int:

@@ -684,6 +684,11 @@ class IndexedPixelsOp(LayerOp):
         return self.maps["rows"]
 
     @cached_property
+    def ascending(self) -> bool:
+        """Not where a border mirrors the image."""
+        return bool((np.diff(self.rows) >= 0).all())
+
+    @cached_property
     def columns_differ(self) -> bool:
         """Whether columns are to be gathered too."""
         return bool(self.maps["columns"].tolist() != list(range(self.x.shape[3])))
