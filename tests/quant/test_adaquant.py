@@ -299,19 +299,29 @@ def test_a_scale_that_several_blocks_share_is_left_alone() -> None:
     assert not power_scales(free, lambda op: SCHEMES["int8"])
 
 
-def test_what_is_learned_does_not_depend_on_how_many_samples_run_at_once(
+def test_what_is_learned_does_not_depend_on_threads_and_parts_of_batches(
     context: QuantizationContext, start: Candidate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A processor takes parts of a batch that fit its cache, CUDA whole batches; threads change the order of sums alone."""
-    options = AdaQuantOptions(iterations=30)
+    """A processor takes parts of a batch that fit its cache, CUDA whole batches; threads change the order of sums."""
+    options = AdaQuantOptions(iterations=60)
     found = []
     for cached, threads in ((1 << 20, 1), (1, 1), (1 << 20, 2)):
         monkeypatch.setattr("npuc.quant.reconstruction.learning._CACHED", cached)
         monkeypatch.setattr(context, "threads", threads)
         found.append(learned(start, context, options))
-    rows = [np.concatenate([np.array(layer) for layer in integers(one)]) for one in found]
-    begun = np.concatenate([np.array(layer) for layer in integers(start)])
-    moved = float(np.mean(rows[0] != begun))
-    for row, one in zip(rows[1:], found[1:], strict=True):
-        assert np.mean(row != rows[0]) <= 0.01 * moved and np.abs(row - rows[0]).max() <= 1, moved
-        assert abs(one.sqnr - found[0].sqnr) < 0.05
+    assert integers(found[0]) != integers(start)
+    for one in found[1:]:
+        assert integers(one) == integers(found[0])
+        assert all(map(np.array_equal, scales(one), scales(found[0])))
+
+
+def test_a_conversion_in_the_network_is_no_obstacle_to_learning_in_double() -> None:
+    rng = np.random.default_rng(3)
+    x = lang.input("x", (1, 4, 6, 6))
+    weights = [rng.standard_normal(shape).astype(np.float32) for shape in ((8, 4, 3, 3), (4, 8, 1, 1))]
+    hidden = lang.conv(x, weights[0], relu=True, name="a")
+    whole = lang.cast(lang.cast(hidden, to="i32"), to="f32")
+    graph = lang.build({"y": lang.conv(whole, weights[1], name="b")})
+    samples = [{"x": rng.standard_normal((1, 4, 6, 6)).astype(np.float32)} for _ in range(8)]
+    context = QuantizationContext(graph, samples, lambda op: SCHEMES["int4-weights"], methods=("max",))
+    learned(context.start(), context, AdaQuantOptions(iterations=2))

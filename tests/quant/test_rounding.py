@@ -167,7 +167,7 @@ def test_weights_learn_slower_where_they_learned_nothing_that_holds(
     options = AdaQuantOptions(weight_rate=0.01) if stated else AdaQuantOptions()
     found = AdaQuant(options).propose(poor, context)
     assert found is (poor if stated else better)
-    assert tried == ([(0.01, 300)] if stated else [(0.01, 300), (pytest.approx(0.002), 600)])
+    assert tried == ([(0.01, 200)] if stated else [(0.01, 200), (pytest.approx(0.002), 400)])
     tried.clear()
     assert AdaQuant().propose(replace(start, sqnr=25.0), context) is not None and len(tried) == 1
 

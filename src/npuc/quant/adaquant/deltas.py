@@ -135,7 +135,7 @@ class TensorScale:
 
 
 def _tensor(array: Array, device: str) -> Any:
-    return torch.tensor(np.asarray(array, np.float32), device=device)
+    return torch.tensor(np.asarray(array, np.float64), device=device)
 
 
 def _array(tensor: Any) -> Array:

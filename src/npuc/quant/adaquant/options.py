@@ -43,7 +43,7 @@ class AdaQuantOptions(BaseModel):
     """The relative rate of weight scales."""
     activation_scale_rate: Rate = 0.001
     """The relative rate of activation scales."""
-    iterations: Annotated[int, Field(ge=1, le=1_000_000)] = 300
+    iterations: Annotated[int, Field(ge=1, le=1_000_000)] = 200
     """Iterations for each block."""
     batch: Annotated[int, Field(ge=1, le=4096)] = 16
     dropped: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5

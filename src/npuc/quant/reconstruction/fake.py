@@ -102,7 +102,7 @@ class DropMasks:
 
     def _drawn(self, size: int) -> Any:
         drawn = torch.rand(size, generator=self._generator)
-        return (drawn < self.share).float().to(self._device)
+        return (drawn < self.share).double().to(self._device)
 
     def begin_batch(self, samples: int) -> None:
         """The next masks are those of a new batch of so many samples."""

@@ -1,4 +1,9 @@
-"""The loop over blocks: each learns its parameters, then its outputs become the inputs of later blocks."""
+"""The loop over blocks: each learns its parameters, then its outputs become the inputs of later blocks.
+
+It learns in float64. A weight near a tie rounds up or down by the last bit of a gradient, what follows computes with it, and in
+float32 the order of sums (of another number of threads, of a GPU) leads to other networks within a few iterations; in float64
+to the same integers.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +29,13 @@ from npuc.quant.reconstruction.check import OutputCheck
 from npuc.quant.reconstruction.fake import DropMasks
 from npuc.quant.reconstruction.learner import Learner
 from npuc.quant.reconstruction.positions import search_positions
-from npuc.quant.reconstruction.student import Cache, Student, extend
+from npuc.quant.reconstruction.student import Cache, Student, extend, in_double
 from npuc.quant.validation import spread
 
 Report = Callable[[int, int], None]
 _CHECKED = 4
 """One of this many samples is held back to check learners."""
-_CACHED = 1 << 20
+_CACHED = 1 << 19
 """The elements of the largest tensor of a block that a processor's cache holds with those beside it."""
 _ALIKE = 1e-2
 """The tolerance, relative to the magnitude, between results of the same sample."""
@@ -40,7 +45,7 @@ _ALIKE = 1e-2
 class Pace:
     """The number of iterations and the batch size of learning."""
 
-    iterations: int = 500
+    iterations: int = 300
     """Iterations for each block."""
     batch: int = 16
     dropped: float = 0.5
@@ -50,8 +55,7 @@ class Pace:
 
 @contextmanager
 def _full_precision() -> Iterator[None]:
-    """Convolutions on CUDA in f32 and in a fixed order: TF32, of 10 bits of fraction, differs between batch sizes and from a
-    processor's."""
+    """Convolutions on CUDA in a fixed order; TF32, of 10 bits of fraction, is for what is in float32."""
     flags: Any = torch.backends.cudnn.flags
     with flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
         yield
@@ -83,12 +87,10 @@ def reconstruct(
     # Samples are drawn on the processor: generators of devices differ.
     generator = torch.Generator().manual_seed(pace.seed)
     masks = DropMasks(pace.dropped, pace.seed, device)
-    module = TopModule(source).to(device)
+    module = TopModule(source).to(device).double()
     blocks = cut_blocks(module.steps, weighted, [port.value for port in source.outputs])
     inputs = {
-        port.value: torch.from_numpy(np.concatenate([np.atleast_1d(s[port.name]) for s in samples])).to(
-            device
-        )
+        port.value: in_double(torch.from_numpy(_joined(samples, port.name)).to(device))
         for port in source.inputs
     }
     together = _may_run_together(module, inputs)
@@ -129,13 +131,23 @@ def reconstruct(
             step()
 
 
+def _joined(samples: Sequence[Mapping[str, Array]], name: str) -> Array:
+    """An input of all samples along the first axis."""
+    return np.concatenate([np.atleast_1d(sample[name]) for sample in samples])
+
+
 def _may_run_together(module: TopModule, inputs: Cache) -> bool:
     """Whether several samples along the first axis give the same results as one alone."""
     outputs = [port.value for port in module.graph.outputs if port.value not in module.refs]
     try:
         with torch.no_grad():
             single, pair = (
-                module.run(module.steps, {value: t[:rows] for value, t in inputs.items()}, outputs)
+                module.run(
+                    module.steps,
+                    {value: t[:rows] for value, t in inputs.items()},
+                    outputs,
+                    after=lambda value, tensor: in_double(tensor),
+                )
                 for rows in (1, 2)
             )
         return len({t.shape[0] for t in inputs.values()}) == 1 and all(

@@ -55,7 +55,8 @@ class Student:
     def run(self, block: LayerBlock, inputs: Cache, weights: Any = None, after: After | None = None) -> Cache:
         """The outputs of a block for given inputs."""
 
-        def apply(value: Value, tensor: Any) -> Any:
+        def apply(value: Value, result: Any) -> Any:
+            tensor = in_double(result)
             return tensor if after is None or value in self.rounded_on_read else after(value, tensor)
 
         outputs: Cache = self.module.run(block.steps, inputs, block.outputs, weights=weights, after=apply)
@@ -69,6 +70,11 @@ class Student:
         count = next(iter(known.values())).shape[0]
         parts = [{value: t[at : at + batch] for value, t in known.items()} for at in range(0, count, batch)]
         return [self.run(block, self.entered(part, after), weights, after) for part in parts]
+
+
+def in_double(tensor: Any) -> Any:
+    """A tensor of floats in float64, in which networks learn; a conversion to float32 in the network gives others."""
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def extend(cache: Cache, parts: Sequence[Cache]) -> None:

@@ -19,7 +19,7 @@ class SoftRounding(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, layer: IntegerLayer, device: str) -> None:
         super().__init__()
         self.layer = layer
-        scale = torch.tensor(np.broadcast_to(layer.scale, layer.weight.shape).copy(), dtype=torch.float32)
+        scale = torch.tensor(np.broadcast_to(layer.scale, layer.weight.shape).copy(), dtype=torch.float64)
         ratio = layer.weight / layer.scale
         # Weights that are clipped by more than one step keep their clipped value.
         below = np.clip(np.floor(ratio), layer.lowest, layer.highest - 1)
@@ -27,11 +27,11 @@ class SoftRounding(torch.nn.Module):  # type: ignore[misc]
         high, low = _STRETCH
         logit = -np.log((high - low) / (rest - low) - 1)
         self.register_buffer("scale", scale.to(device))
-        self.register_buffer("below", torch.tensor(below, dtype=torch.float32, device=device))
-        self.alpha = torch.nn.Parameter(torch.tensor(logit, dtype=torch.float32, device=device))
+        self.register_buffer("below", torch.tensor(below, dtype=torch.float64, device=device))
+        self.alpha = torch.nn.Parameter(torch.tensor(logit, dtype=torch.float64, device=device))
         self.bias: Any = None
         if layer.bias is not None and layer.real_bias is not None:
-            self.bias = torch.nn.Parameter(torch.tensor(layer.real_bias, dtype=torch.float32, device=device))
+            self.bias = torch.nn.Parameter(torch.tensor(layer.real_bias, dtype=torch.float64, device=device))
 
     def part(self) -> Any:
         """The learned value between 0 and 1 that is added to each rounded-down weight."""
@@ -44,11 +44,11 @@ class SoftRounding(torch.nn.Module):  # type: ignore[misc]
 
     def hard(self) -> Any:
         """The weights of the integer network."""
-        return (self.below + (self.part() >= 0.5).float()) * self.scale
+        return (self.below + (self.part() >= 0.5).double()) * self.scale
 
     def integers(self) -> Any:
         """The chosen integers."""
-        return (self.below + (self.part() >= 0.5).float()).detach().cpu().numpy().astype(np.float64)
+        return (self.below + (self.part() >= 0.5).double()).detach().cpu().numpy().astype(np.float64)
 
     def bias_change(self) -> Any:
         """The change of the bias, in steps of the accumulator."""
