@@ -37,6 +37,18 @@ def test_a_file_is_loaded_once(tmp_path: Path, count: Any, monkeypatch: pytest.M
     assert [plugin.name for plugin in loaded()] == [str(path)]
 
 
+def test_a_relative_path_is_found_from_another_folder(
+    tmp_path: Path, count: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, "mine.py", COUNTING)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    (plugin,) = load("mine.py", installed=False)
+    monkeypatch.chdir(tmp_path / "other")
+    load(plugin.source, installed=False)  # as a process that measures does
+    assert count() == 1 and plugin.name == "mine.py"
+
+
 def test_two_files_of_one_name_are_two_plugins(tmp_path: Path, count: Any) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()

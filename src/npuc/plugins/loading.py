@@ -112,12 +112,10 @@ def load(*names: str | Path, installed: bool = True) -> list[Plugin]:
                 _once(plugin.source, plugin, _imported)
         for name in map(str, names):
             if name.endswith((".py", *LIBRARIES)) or "/" in name or "\\" in name:
-                path = Path(name)
-                _once(
-                    str(path.resolve()),
-                    Plugin(name, name),
-                    _from_library if path.suffix in LIBRARIES else _from_file,
-                )
+                # The whole path: other processes and folders load it again by that.
+                path = Path(name).resolve()
+                how = _from_library if path.suffix in LIBRARIES else _from_file
+                _once(str(path), Plugin(name, str(path)), how)
             else:
                 _once(name, Plugin(name, name), _imported)
     return loaded()
@@ -164,8 +162,10 @@ def _imported(plugin: Plugin) -> None:
 def _existing(plugin: Plugin) -> Path:
     path = Path(plugin.source)
     if not path.is_file():
-        raise PluginError(f"there is no file '{path}'", fix="Check the spelling and the working directory")
-    return path.resolve()
+        raise PluginError(
+            f"there is no file '{plugin.name}'", fix="Check the spelling and the working directory"
+        )
+    return path
 
 
 def _from_library(plugin: Plugin) -> None:
