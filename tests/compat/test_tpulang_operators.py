@@ -26,6 +26,7 @@ def _cases() -> tuple[list[Any], dict[str, tuple[Any, Any]]]:
     rng = np.random.RandomState(0)
     d, e = (rng.randn(1, 4, 6, 6).astype(np.float32) for _ in range(2))
     kernel = rng.randn(2, 1, 3, 3, 3).astype(np.float32)
+    mixed = rng.randn(6, 4, 3, 3).astype(np.float32)
     x, z = (tpul.Tensor([1, 4, 6, 6], data=data) for data in (d, e))
     v = tpul.Tensor([1, 1, 4, 6, 6], data=d.reshape(1, 1, 4, 6, 6))
     X, Z, t = torch.tensor(d), torch.tensor(e), torch.tensor
@@ -77,6 +78,46 @@ def _cases() -> tuple[list[Any], dict[str, tuple[Any, Any]]]:
             torch.cat([X[:, :2], Z[:, :1], X[:, 3:]], 1),
         ),
         "cumsum": (tpul.cumsum(x, 2), X.cumsum(2)),
+        "cumsum along the last axis": (tpul.cumsum(x), X.cumsum(-1)),
+        "maxpool2d, one pixel apart": (tpul.maxpool2d(x, [2, 2]), F.max_pool2d(X, 2, 1)),
+        "maxpool2d of the whole image": (tpul.maxpool2d(x), X.amax((2, 3), True)),
+        "avgpool2d with borders": (
+            tpul.avgpool2d(x, [3, 3], [2, 2], [1, 1, 1, 1], count_include_pad=True),
+            F.avg_pool2d(X, 3, 2, 1),
+        ),
+        "avgpool2d": (
+            tpul.avgpool2d(x, [3, 3], None, [1, 1, 1, 1]),
+            F.avg_pool2d(X, 3, 1, 1, count_include_pad=False),
+        ),
+        "deconv": (
+            tpul.deconv(x, _constant(mixed), stride=[2, 2], pad=[1, 1, 1, 1]),
+            F.conv_transpose2d(X, t(mixed).transpose(0, 1), stride=2, padding=1),
+        ),
+        "deconv of groups": (
+            tpul.deconv(x, _constant(mixed[:, :2]), group=2),
+            F.conv_transpose2d(
+                X, t(mixed[:, :2]).reshape(2, 3, 2, 3, 3).transpose(1, 2).reshape(4, 3, 3, 3), groups=2
+            ),
+        ),
+        "unsqueeze": (tpul.unsqueeze(x), X[:, None, None]),
+        "reduce": (tpul.reduce(input=x), X.sum((1, 2), True)),
+        "arg": (tpul.arg(x, "max", 1)[0], X.argmax(1, True)),
+        "arg, values": (tpul.arg(x, "min", 3, False)[1], X.amin(3)),
+        "swish": (tpul.swish(x, 1.7), X * (1.7 * X).sigmoid()),
+        "hsigmoid": (tpul.hsigmoid(x), F.hardsigmoid(X)),
+        "reshape, axes kept": (tpul.reshape(x, [0, -1, 6]), X.reshape(1, 24, 6)),
+        "broadcast along some axes": (
+            tpul.broadcast(tpul.reduce(x, "ReduceMean", [2, 3]), [1, 1, 6, 6]),
+            X.mean((2, 3), True).expand(1, 4, 6, 6),
+        ),
+        "index_select without the axis": (
+            tpul.index_select(x, _constant([3], "int32"), 1, keep_dims=False),
+            X[:, 3],
+        ),
+        "matmul with a limit": (tpul.matmul(x, z, do_relu=True, relu_limit=1.5), (X @ Z).clamp(0, 1.5)),
+        "concat": (tpul.concat([x, z], axis=1), torch.cat([X, Z], 1)),
+        "concat, axis behind": (tpul.concat([x, z], 1), torch.cat([X, Z], 1)),
+        "gts": (tpul.gts(x, scalar_i1=0.5), X > 0.5),
         "upsample": (tpul.upsample(x, 2), F.interpolate(X, scale_factor=2)),
         "interpolate": (
             tpul.interpolate(x, 2, 2, "linear"),

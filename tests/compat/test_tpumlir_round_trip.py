@@ -7,11 +7,15 @@ import subprocess
 from math import inf
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from npuc.cli.app import run_command
 from npuc.compare.tensors import compare_sets
+from npuc.compat.install import install
+from npuc.compat.registry import vendor_named
 from npuc.tensors import TensorFile
+from support.compat_examples import run_program
 from support.paths import ROOT
 
 PEER = Path(os.environ.get("NPUC_TPUMLIR", ROOT / "build" / "peers" / "tpumlir")) / "bin"
@@ -105,3 +109,84 @@ def test_mobilenet_v2(tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPa
 
     figures = compare_sets(TensorFile("net_bm1684x_int8_sym_tpu_outputs.npz"), TensorFile(peer / "all.npz"))
     assert len(figures) == 63 and all(entry.sqnr == inf for entry in figures), figures
+
+
+OPERATORS = """
+import numpy as np
+import transform.TpuLang as tpul
+
+rng = np.random.RandomState(0)
+data = {name: rng.randn(1, 4, 6, 6).astype(np.float32) for name in "xz"}
+kernel, slope = rng.randn(3, 4, 3, 3).astype(np.float32), rng.rand(1, 4, 1, 1).astype(np.float32)
+constant = lambda array: tpul.Tensor(list(array.shape), ttype="coeff", data=array, dtype=str(array.dtype))
+CASES = {
+    "maxpool2d": lambda x, z, n: tpul.maxpool2d(x, [2, 2], out_name=n),
+    "maxpool2d_border": lambda x, z, n: tpul.maxpool2d(x, [3, 3], [2, 2], [1, 1, 1, 1], True, out_name=n),
+    "avgpool2d": lambda x, z, n: tpul.avgpool2d(x, [3, 3], [2, 2], [1, 1, 1, 1], out_name=n),
+    "avgpool2d_border": lambda x, z, n: tpul.avgpool2d(x, [3, 3], None, [1, 1, 1, 1], count_include_pad=True, out_name=n),
+    "cumsum": lambda x, z, n: tpul.cumsum(x, out_name=n),
+    "unsqueeze": lambda x, z, n: tpul.unsqueeze(x, out_name=n),
+    "reduce": lambda x, z, n: tpul.reduce(x, out_name=n),
+    "arg": lambda x, z, n: tpul.arg(x, "max", 1, out_name=n),
+    "swish": lambda x, z, n: tpul.swish(x, 1.7, out_name=n),
+    "hsigmoid": lambda x, z, n: tpul.hsigmoid(x, out_name=n),
+    "prelu": lambda x, z, n: tpul.prelu(x, constant(slope), out_name=n),
+    "gelu": lambda x, z, n: tpul.gelu(x, out_name=n),
+    "reshape": lambda x, z, n: tpul.reshape(x, [0, -1, 6], out_name=n),
+    "broadcast": lambda x, z, n: tpul.broadcast(tpul.reduce(x, "ReduceMean", [2, 3]), [1, 1, 6, 6], out_name=n),
+    "interpolate": lambda x, z, n: tpul.interpolate(x, 1.5, 2.5, "linear", out_name=n),
+    "deconv": lambda x, z, n: tpul.deconv(x, constant(kernel), stride=[2, 2], pad=[1, 1, 1, 1], out_name=n),
+    "conv": lambda x, z, n: tpul.conv(x, constant(kernel), stride=[2, 1], pad=[1, 1, 1, 1], out_name=n),
+    "matmul": lambda x, z, n: tpul.matmul(x, z, right_transpose=True, do_relu=True, out_name=n),
+    "layer_norm": lambda x, z, n: tpul.layer_norm(x, out_name=n),
+    "normalize": lambda x, z, n: tpul.normalize(x, out_name=n),
+    "gts": lambda x, z, n: tpul.gts(x, 0.5, out_name=n),
+}
+for name, build in CASES.items():
+    tpul.init("BM1684X")
+    x, z = (tpul.Tensor([1, 4, 6, 6], name=key, data=array) for key, array in data.items())
+    made = build(x, z, name + "_out")
+    inputs = [x, z] if name == "matmul" else [x]
+    tpul.compile_f32(name, inputs, list(made) if isinstance(made, (list, tuple)) else [made], cmp=True)
+
+tpul.init("BM1684X")
+x = tpul.Tensor([1, 4, 12, 12], name="x", dtype="int8", data=rng.randint(-128, 128, (1, 4, 12, 12)).astype(np.int8))
+w = constant(rng.randint(-127, 128, (8, 4, 3, 3)).astype(np.int8))
+b = constant(rng.randint(-3000, 3000, (8,)).astype(np.int32))
+scales = [0.01, 0.012, 0.008, 0.01, 0.02, 0.01, 0.009, 0.011]
+y = tpul.conv_quant(x, w, b, pad=[1, 1, 1, 1], input_scale=0.05, weight_scale=scales, output_scale=0.2, input_zp=0, weight_zp=0,
+                    output_zp=0, out_dtype="int8", out_name="y")
+t = tpul.tanh(y, scale=[0.2, 1 / 127], zero_point=[0, 0], out_name="t")
+s = tpul.add(y, t, scale=[0.2, 1 / 127, 0.25], zero_point=[0, 0, 0], out_dtype="int8", out_name="s")
+p = tpul.maxpool2d(s, [2, 2], [2, 2], scale=[0.25, 0.25], zero_point=[0, 0], out_name="p")
+tpul.compile("integers", [x], [tpul.dequant_int_to_fp(p, 0.25, 0, out_name="f")], MODE_ARGUMENTS)
+"""
+
+
+def test_tpulang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each operator, and a network of integers, as one program for both tools."""
+    own, peer = tmp_path / "own", tmp_path / "peer"
+    own.mkdir()
+    peer.mkdir()
+    # Importing the package of TPU-MLIR puts its modules on the path.
+    program = "import tpu_mlir\n" + OPERATORS.replace("MODE_ARGUMENTS", "False, bmodel_inference=False")
+    (peer / "program.py").write_text(program.replace("cmp=True", "cmp=False, bmodel_inference=False"))
+    theirs(peer, "python", "program.py")
+    monkeypatch.chdir(own)
+    packages = install(vendor_named("tpumlir"), tmp_path / "tools").packages
+    done = run_program(OPERATORS.replace("MODE_ARGUMENTS", 'True, mode="int8"'), [str(packages)])
+    assert not done.returncode, done.stderr
+    cases = [line.split('"')[1] for line in OPERATORS.splitlines() if "lambda x, z, n" in line]
+    for name in cases:
+        ours_too, expected = (
+            TensorFile(own / f"{name}_top_outputs.npz"),
+            TensorFile(peer / f"{name}_top_outputs.npz"),
+        )
+        outputs = [tensor for tensor in expected if tensor.startswith(f"{name}_out") and tensor in ours_too]
+        assert outputs, name
+        for tensor in outputs:
+            np.testing.assert_allclose(ours_too[tensor], expected[tensor], rtol=1e-3, atol=1e-4, err_msg=name)
+    result = TensorFile(own / "integers_top_outputs.npz")["f"]
+    expected_integers = TensorFile(peer / "integers_int8_tpu_out.npz")["f"]
+    # Halves are rounded away from zero there, and to the even integer here.
+    assert np.abs(result - expected_integers).max() <= 0.25 and (result == expected_integers).mean() > 0.99

@@ -168,6 +168,8 @@ def _ovxlib(model: AcuityModel, options: Namespace) -> int:
 def _quantized(model: AcuityModel, meta: InputMeta, target: Target, options: Namespace) -> Quantized:
     """The network in the numbers of the application."""
     if options.dtype != "quantized":
+        if options.model_quantize:
+            warn(f"--model-quantize has no effect: --dtype is {options.dtype}")
         return _in_float(_ends(model.graph, meta, model, options), target)
     file, where = quantize_file_of(model, options.model_quantize)
     if file is None:
@@ -217,10 +219,26 @@ def _other(model: AcuityModel, options: Namespace, form: str) -> int:
     from npuc.export.tflite import export_tflite
 
     graph = model.graph
+    if options.dtype == "float16":
+        raise UsageError(
+            f"--dtype float16: 'pegasus export {form}' writes float32", fix="--dtype float32, or quantized"
+        )
+    batch = shape_of(graph.inputs[0].value)[:1]
+    if options.batch_size and batch != (options.batch_size,):
+        if options.dtype == "quantized":
+            raise UsageError(
+                f"--batch-size {options.batch_size}: the network was quantized with a batch of {batch[0] if batch else 1}",
+                fix="Import the model with that batch, and quantize it again",
+            )
+        graph = imported_again(model, options.batch_size)
     if options.dtype == "quantized":
         if not options.with_input_meta:
             raise UsageError("--dtype quantized needs --with-input-meta, too")
-        graph = _quantized_elsewhere(model, options, form)
+        graph = _quantized_elsewhere(model, options)
+    else:
+        for name in ("model_quantize", "with_input_meta"):
+            if getattr(options, name):
+                warn(f"--{name.replace('_', '-')} has no effect: --dtype is {options.dtype}")
     path = with_suffix(options.output_path or str(model.stem), f".{form}")
     if form == "onnx" and is_integer(graph):
         export_quantized_onnx(graph, path)
@@ -232,7 +250,7 @@ def _other(model: AcuityModel, options: Namespace, form: str) -> int:
     return 0
 
 
-def _quantized_elsewhere(model: AcuityModel, options: Namespace, form: str) -> Graph:
+def _quantized_elsewhere(model: AcuityModel, options: Namespace) -> Graph:
     """The integer network for another runtime."""
     file, where = quantize_file_of(model, options.model_quantize)
     meta = read_meta(options.with_input_meta)

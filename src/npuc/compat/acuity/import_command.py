@@ -133,7 +133,7 @@ def imported_network(framework: str, options: Namespace, batch: int = 1) -> Grap
     kind = describe_content(path).kind
     if kind not in _KINDS[framework]:
         raise UsageError(f"{options.model} is no model of {framework}: it looks like {kind}")
-    graph = _with_sizes(path, _plain_options(path, options), options, batch)
+    graph = _with_sizes(path, _plain_options(options), options, batch)
     for note in graph.notes:
         warn(note.replace("--input-shape", "--input-size-list"))
     graph = run_pipeline(graph, "float-ends")
@@ -142,7 +142,7 @@ def imported_network(framework: str, options: Namespace, batch: int = 1) -> Grap
     return with_input_types(graph, types) if types else graph
 
 
-def _plain_options(path: Path, options: Namespace) -> ImportOptions:
+def _plain_options(options: Namespace) -> ImportOptions:
     """What the command line says without sizes."""
     inputs, outputs = _words(options, "inputs"), _words(options, "outputs")
     pieces = getattr(options, "subgraphs", None)

@@ -27,6 +27,9 @@ from npuc.words import counted
 
 __all__ = ["make_calib", "make_calib_man"]
 
+_FILE_FORMAT = "%012d.jpg"
+"""The name of the image of a number, as COCO has it."""
+
 
 def make_calib(
     args_pre: Mapping[str, Any] | Path | str,
@@ -34,7 +37,7 @@ def make_calib(
     save_dir: Path | str,
     save_name: str | None = None,
     anno_json: Path | str | None = None,
-    file_format: str = "%012d.jpg",
+    file_format: str = _FILE_FORMAT,
     max_size: int = -1,
     remove_npy: bool = False,
     seed: int = 2023,
@@ -60,7 +63,7 @@ def make_calib_man(
     save_dir: Path | str,
     save_name: str | None = None,
     anno_json: Path | str | None = None,
-    file_format: str = "%012d.jpg",
+    file_format: str = _FILE_FORMAT,
     max_size: int = -1,
     remove_npy: bool = False,
     seed: int = 2023,
@@ -99,6 +102,10 @@ def _prepared(
             raise wrong(name, value, "the path of a folder")
     if save_name is not None and (not isinstance(save_name, str) or Path(save_name).name != save_name):
         raise wrong("save_name", save_name, "a plain name, such as resnet50")
+    if msg_path is not None and not save_calib_msg:
+        note("msg_path has no effect: save_calib_msg is False")
+    if file_format != _FILE_FORMAT and anno_json is None:
+        note("file_format has no effect: without anno_json, all images of data_dir are taken")
     pack = _packer() if save_calib_msg else None
     files = _images(Path(data_dir), anno_json, file_format, max_size if max_size >= 0 else None, seed)
     title = save_name or Path(data_dir).absolute().name

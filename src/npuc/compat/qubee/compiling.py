@@ -115,6 +115,9 @@ def compile_imported(
         raise wrong("model_nickname", model_nickname, "a word, or None")
     if save_path is not None and not isinstance(save_path, str | Path):
         raise wrong("save_path", save_path, "the name of a file, such as model.mxq")
+    settings.tell_unused()
+    if settings.use_random_calib and calib_data_path is not None:
+        note("calib_data_path has no effect: use_random_calib is True")
     nickname = model_nickname or imported.nickname
     path = writable(Path(save_path) if save_path is not None else Path(f"{nickname}.mxq"))
     imported = replace(imported, graph=rewritten_for(imported.graph, settings.target, "float"))

@@ -13,7 +13,7 @@ from npuc.calib.samples import fit_array
 from npuc.compat.qubee.compiling import checked_device, compile_imported, known_keywords
 from npuc.compat.qubee.mmc import Compiler
 from npuc.compat.qubee.models import import_model
-from npuc.compat.qubee.notices import wrong
+from npuc.compat.qubee.notices import note, wrong
 from npuc.compat.qubee.settings import CompileSettings
 from npuc.engine import FloatEngine
 from npuc.errors import InputDataError, UsageError
@@ -109,6 +109,8 @@ class Model_Dict:
         `cast_cpu` means nothing here: the float network is computed on the CPU.
         """
         assert self.p_model is not None
+        if cast_cpu:
+            note("cast_cpu has no effect: the float network is computed on the CPU")
         return self._computed(self.p_model, input_tensor)
 
     def inference_int8(self, input_tensor: Any) -> list[Any]:

@@ -19,6 +19,8 @@ TARGET_VARIABLE = "NPUC_QUBEE_TARGET"
 """The environment variable that names another target than `DEFAULT_TARGET`."""
 DEFAULT_TARGET = "aries-like"
 _DEVICES = {"aries": "aries-like"}
+_OF_MODEL_DICT = 0.9999
+"""The percentile of `Model_Dict.compile` unless another is given."""
 _METHODS = ("max", "percentile", "maxpercentile", "kl")
 _LEVELS = (0, 1, 1, 2, 2, 2)
 """npuc's level of optimization by the vendor's; from 6 on it is 3."""
@@ -76,8 +78,30 @@ class CompileSettings:
             raise wrong("quant_output", self.quant_output, "layer, ch or sigmoid")
         if self.quant_output == "ch" and not self.is_quant_ch:
             raise UsageError("quant_output='ch' is for is_quant_ch=True only", fix="Add is_quant_ch=True")
-        if self.inference_scheme is not None and not isinstance(self.inference_scheme, str):
-            raise wrong("inference_scheme", self.inference_scheme, "single, multi or global")
+        scheme = self.inference_scheme
+        if scheme is not None and (
+            not isinstance(scheme, str) or not scheme.lower().startswith(("single", "multi", "global"))
+        ):
+            raise wrong("inference_scheme", scheme, "single, multi or global")
+
+    def tell_unused(self) -> None:
+        """A line about each argument that was changed and means nothing beside the others."""
+        kind = self.quantize_method.lower()
+        methods = {
+            "quantize_percentile": ("percentile", "maxpercentile"),
+            "topk_ratio": ("maxpercentile",),
+            "smooth_factor": ("kl",),
+        }
+        default = CompileSettings()
+        for name, used in methods.items():
+            percentiles = (
+                (default.quantize_percentile, _OF_MODEL_DICT) if name == "quantize_percentile" else ()
+            )
+            if kind not in used and getattr(self, name) not in (getattr(default, name), *percentiles):
+                note(f"{name} has no effect: quantize_method is '{self.quantize_method}'")
+        for name in (*_RATES, "adaq_batchSize", "adaq_epoch"):
+            if not self.adaq_useadaquant and getattr(self, name) != getattr(default, name):
+                note(f"{name} has no effect: adaq_useadaquant is False")
 
     @property
     def method(self) -> str:

@@ -31,6 +31,7 @@ from npuc.quant.config import QuantizationConfig
 from npuc.quant.output_aware import output_aware_entries
 
 _CANDIDATES = 10
+_BINS = 2048
 _METHODS = {
     "use_kl": "kl",
     "use_mse": "mse",
@@ -76,7 +77,7 @@ def parser() -> VendorParser:
     data_options(own)
     own.add("--tune_num", type=int, default=10, help="samples to tune thresholds with; 0 tunes nothing")
     own.add("--tune_list", help="a data list of samples to tune with")
-    own.add("--histogram_bin_num", type=int, default=2048)
+    own.add("--histogram_bin_num", type=int, default=_BINS)
     own.add("--cali_method", type=keyword(*_METHODS), default="use_kl")
     own.add(
         "--debug_cmd",
@@ -108,6 +109,12 @@ def main(arguments: list[str]) -> int:
     graph = network_to_quantize(options.mlir_file)
     source = samples_of(graph, options, "run_calibration.py")
     method = _method(options)
+    if options.tune_list is not None and (options.tune_num <= 0 or not method.startswith("kl")):
+        warn(
+            "run_calibration.py: --tune_list has no effect: only thresholds of use_kl are tuned, by --tune_num samples"
+        )
+    if options.histogram_bin_num != _BINS and not method.startswith("kl"):
+        warn("run_calibration.py: --histogram_bin_num has no effect: it is for use_kl")
     threads = len(os.sched_getaffinity(0))
     kept = Keeper(graph, source, max(options.tune_num, 1))
     statistics = collect(

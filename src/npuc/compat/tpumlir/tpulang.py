@@ -14,6 +14,7 @@ Tensors without a name are called `BMTensor0`, `BMTensor1` and so on, in the ord
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +24,49 @@ from npuc import lang
 from npuc.arrays import Array
 from npuc.compare.tensors import Tolerance, compare_sets
 from npuc.compat.running import warn
-from npuc.compat.tpumlir import tpulang_operators
+from npuc.compat.tpumlir import tpulang_integers, tpulang_operators
 from npuc.compat.tpumlir.chips import chip_named
 from npuc.compat.tpumlir.inputs import as_float
-from npuc.compat.tpumlir.tpulang_tensors import SESSION, TYPES, Tensor, apply, pads, refuse_scales, result
+from npuc.compat.tpumlir.tpulang_tensors import (
+    SESSION,
+    TYPES,
+    Tensor,
+    apply,
+    apply_scaled,
+    moved,
+    only_even,
+    pads,
+    result,
+    spelled,
+)
 from npuc.engine import ALL_TENSORS, FloatEngine
 from npuc.errors import EngineError, NetworkError, NumericMismatchError, UsageError
 from npuc.flow import save_graph
 from npuc.ir import Graph
 from npuc.ir.passes import run_pipeline
+from npuc.quant.prequantized import is_quantized
 from npuc.tensors import TensorFile, write_npz
 from npuc.transform import CANONICAL
 
 __all__ = [
-    "Tensor", "abs", "add", "arg", "avgpool", "avgpool2d", "cast", "ceil", "clamp", "clip", "compile", "compile_f32", "concat",
-    "conv", "conv_v2", "cos", "custom", "deconv", "deinit", "div", "elu", "erf", "exp", "floor", "gelu", "get_default_graph",
-    "hsigmoid", "hswish", "init", "leaky_relu", "ln", "matmul", "max", "maxpool", "maxpool2d", "min", "mish", "mul", "permute",
-    "prelu", "reduce", "relu", "reset_default_graph", "reset_graph", "reshape", "round", "rsqrt", "sigmoid", "sign", "silu",
-    "sin", "softmax", "softplus", "softsign", "sqrt", "square", "squeeze", "sub", "swish", "tanh", "tile", "unsqueeze",
+    "Tensor", "abs", "add", "arg", "avgpool", "avgpool2d", "cast", "ceil", "clamp", "clip", "compile", "compile_f32",
+    "concat", "conv", "conv_int", "conv_v2", "cos", "custom", "deconv", "deinit", "div", "elu", "erf", "exp", "floor", "gelu",
+    "get_default_graph", "hsigmoid", "hswish", "init", "leaky_relu", "ln", "matmul", "max", "maxpool", "maxpool2d", "min",
+    "mish", "mul", "permute", "prelu", "reduce", "relu", "reset_default_graph", "reset_graph", "reshape", "round", "rsqrt",
+    "sigmoid", "sign", "silu", "sin", "softmax", "softplus", "softsign", "sqrt", "square", "squeeze", "sub", "swish", "tanh",
+    "tile", "unsqueeze",
 ]  # fmt: skip
 
+_MODULES = (tpulang_operators, tpulang_integers)
+"""Where further operators are."""
 _EXACT = 1 << 24
 """Integers up to here are exact in float32, in which an integer convolution is computed."""
 
 
 def init(device: str = "BM1684X", assign: bool = True) -> None:
     """Begin a network for a device."""
+    if not assign:
+        warn("TpuLang: assign=False has no effect here: tensors are placed when a network is compiled")
     chip_named(device, "TpuLang")
     SESSION.begin(device)
 
@@ -59,11 +77,22 @@ def deinit() -> None:
 
 
 def reset_default_graph(graph: Any = None) -> None:
-    """Begin again, for the same device."""
+    """Begin again, for the same device; a graph that is given is the one to go on with."""
+    if graph is None:
+        SESSION.begin(SESSION.device)
+    elif graph is not SESSION:
+        raise UsageError(
+            "there is one graph at a time here", fix="Give what get_default_graph returns, or nothing"
+        )
+
+
+def reset_graph(graph: Any = None) -> None:
+    """Empty the graph; there is one."""
+    if graph not in (None, SESSION):
+        raise UsageError(
+            "there is one graph at a time here", fix="Give what get_default_graph returns, or nothing"
+        )
     SESSION.begin(SESSION.device)
-
-
-reset_graph = reset_default_graph
 
 
 def get_default_graph() -> Any:
@@ -71,6 +100,7 @@ def get_default_graph() -> Any:
     return SESSION
 
 
+@spelled(input="tensor_i")
 def conv_v2(
     tensor_i: Tensor,
     weight: Tensor,
@@ -113,10 +143,14 @@ def conv_v2(
             raise NetworkError("zero points are for integer convolutions", where="conv_v2")
         operands = [tensor_i, weight] if flat is None else [tensor_i, weight, flat]
         return apply(lang.conv, operands, out_name, **window)
+    if input_zp is None:
+        input_zp = tensor_i.zero_point
+    if weight_zp is None:
+        weight_zp = weight.zero_point
     return _integer_conv(tensor_i, weight, flat, input_zp, weight_zp, out_dtype or "int32", out_name, window)
 
 
-conv = conv_v2
+conv = conv_int = conv_v2
 
 
 def _integer_conv(
@@ -148,7 +182,7 @@ def _integer_conv(
             fix="Use a smaller kernel, or float32",
         )
     name = out_name or SESSION.next_name()
-    real = lang.cast(x.value, to="f32", name=f"{name}/input")
+    real = lang.cast(x.integers, to="f32", name=f"{name}/input")
     if np.any(zero):
         real = lang.sub(real, lang.constant(zero.astype(np.float32)), name=f"{name}/centred")
     flat = None if bias is None or bias.data is None else bias.data.astype(np.float32).reshape(-1)
@@ -164,6 +198,7 @@ def _zero_points(value: int | Sequence[int] | None, channels: int) -> Array:
     return points.reshape(1, -1, 1, 1)
 
 
+@spelled(input="tensor_i")
 def deconv(
     tensor_i: Tensor,
     weight: Tensor,
@@ -173,11 +208,21 @@ def deconv(
     pad: Sequence[int] | None = None,
     output_padding: Sequence[int] | None = None,
     group: int = 1,
+    out_dtype: str | None = None,
     out_name: str | None = None,
 ) -> Tensor:
-    """A transposed convolution."""
+    """A transposed convolution; its weight is [output channels, input channels of a group, rows, columns]."""
+    if weight.data is None:
+        raise NetworkError("a transposed convolution needs a constant weight", where="deconv")
+    if out_dtype not in (None, tensor_i.dtype):
+        raise NetworkError(
+            f"a convolution of {tensor_i.dtype} gives {tensor_i.dtype}, not {out_dtype}", where="deconv"
+        )
+    parts = np.split(weight.data, group)
+    turned = np.concatenate([part.swapaxes(0, 1) for part in parts])
+    flat = None if bias is None or bias.data is None else bias.data.reshape(-1)
     return apply(
-        lang.deconv, [tensor_i, weight, bias], out_name, strides=tuple(stride or (1, 1)), dilations=tuple(dilation or (1, 1)),
+        lang.deconv, [tensor_i, turned, flat], out_name, strides=tuple(stride or (1, 1)), dilations=tuple(dilation or (1, 1)),
         pads=pads(pad), output_padding=tuple(output_padding or (0, 0)), group=group,
     )  # fmt: skip
 
@@ -191,6 +236,10 @@ def custom(
     params: Mapping[str, Any] | None = None,
 ) -> list[Tensor]:
     """An operator that a plugin provides under this name; its parameters are numbers, or lists of up to 16 numbers."""
+    if not callable(shape_func):
+        raise UsageError(
+            f"custom needs shape_func=, a function of the tensors that gives the shapes of the results, not {shape_func!r}"
+        )
     shapes = [list(shape) for shape in shape_func(list(tensors_in))]
     if len(shapes) != len(out_dtypes):
         raise NetworkError(
@@ -212,8 +261,16 @@ def custom(
 
 
 def _unary(function: Callable[..., lang.Tensor], words: str) -> Callable[..., Tensor]:
-    def operator(input: Tensor, out_name: str | None = None) -> Tensor:
-        return apply(function, [input], out_name)
+    def operator(
+        input: Tensor,
+        scale: Any = None,
+        zero_point: Any = None,
+        out_name: str | None = None,
+        round_mode: str = "half_away_from_zero",
+    ) -> Tensor:
+        if isinstance(scale, str):  # releases without scales have the name here
+            scale, out_name = None, scale
+        return apply_scaled(words, function, [input], scale, zero_point, out_name, round_mode)
 
     operator.__doc__ = words
     return operator
@@ -228,7 +285,14 @@ def _binary(function: Callable[..., lang.Tensor], words: str) -> Callable[..., T
         out_dtype: str | None = None,
         out_name: str | None = None,
     ) -> Tensor:
-        refuse_scales(words, scale, zero_point)
+        if scale is not None or any(
+            isinstance(side, Tensor) and side.scale is not None for side in (tensor_i0, tensor_i1)
+        ):
+            return apply_scaled(
+                words, function, [tensor_i0, tensor_i1], scale, zero_point, out_name, out_dtype=out_dtype
+            )
+        if zero_point is not None:
+            raise NetworkError("zero_point= needs scale=", where=words)
         if out_dtype is None:
             return apply(function, [tensor_i0, tensor_i1], out_name)
         name = out_name or SESSION.next_name()
@@ -253,13 +317,14 @@ sin, cos, erf, sign = (
     _unary(lang.erf, "erf"),
     _unary(lang.sign, "sign"),
 )
-silu, swish, mish = _unary(lang.silu, "silu"), _unary(lang.silu, "swish"), _unary(lang.mish, "mish")
+silu, mish = _unary(lang.silu, "silu"), _unary(lang.mish, "mish")
 gelu, softplus, softsign = (
     _unary(lang.gelu, "gelu"),
     _unary(lang.softplus, "softplus"),
     _unary(lang.softsign, "softsign"),
 )
-hswish, hsigmoid = _unary(lang.hard_swish, "hswish"), _unary(lang.hard_sigmoid, "hsigmoid")
+hswish = _unary(lang.hard_swish, "hswish")
+hsigmoid = _unary(partial(lang.hard_sigmoid, alpha=1 / 6), "hsigmoid")
 add, sub, mul, div = (
     _binary(lang.add, "add"),
     _binary(lang.sub, "sub"),
@@ -269,21 +334,41 @@ add, sub, mul, div = (
 max, min = _binary(lang.max, "max"), _binary(lang.min, "min")
 
 
-def square(input: Tensor, out_name: str | None = None) -> Tensor:
-    """x * x"""
-    return apply(lang.mul, [input, input], out_name)
+def _squared(x: Any, name: str) -> lang.Tensor:
+    return lang.mul(x, x, name=name)
 
 
-def leaky_relu(input: Tensor, negative_slope: float = 0.01, out_name: str | None = None) -> Tensor:
+square = _unary(_squared, "square")
+elu = _unary(lang.elu, "elu")
+
+
+def swish(input: Tensor, beta: float | str | None = None, scale: Any = None, zero_point: Any = None,
+          round_mode: str = "half_away_from_zero", out_name: str | None = None) -> Tensor:  # fmt: skip
+    """x * sigmoid(beta * x)"""
+    if isinstance(beta, str):
+        beta, out_name = None, beta
+
+    def function(x: lang.Tensor, name: str) -> lang.Tensor:
+        if beta in (None, 1):
+            return lang.silu(x, name=name)
+        inner = lang.mul(x, np.float32(beta), name=f"{name}/scaled")
+        return lang.mul(x, lang.sigmoid(inner, name=f"{name}/gate"), name=name)
+
+    return apply_scaled("swish", function, [input], scale, zero_point, out_name, round_mode)
+
+
+def leaky_relu(
+    input: Tensor,
+    negative_slope: float = 0.01,
+    out_name: str | None = None,
+    round_mode: str = "half_away_from_zero",
+) -> Tensor:
     """x, or x times the slope below 0."""
+    only_even("leaky_relu", round_mode)
     return apply(lang.leaky_relu, [input], out_name, alpha=negative_slope)
 
 
-def elu(input: Tensor, out_name: str | None = None) -> Tensor:
-    """x, or exp(x) - 1 below 0."""
-    return apply(lang.elu, [input], out_name)
-
-
+@spelled(slope="slope_coeff")
 def prelu(input: Tensor, slope_coeff: Tensor, out_name: str | None = None) -> Tensor:
     """x, or x times a constant below 0."""
     return apply(lang.prelu, [input, slope_coeff], out_name)
@@ -307,6 +392,8 @@ def matmul(
     keep_dims: bool = True,
     out_dtype: str | None = None,
     out_name: str | None = None,
+    do_relu: bool = False,
+    relu_limit: float = -1.0,
 ) -> Tensor:
     """The product of matrices; each may be turned, which exchanges its last two axes."""
     if not keep_dims or out_dtype not in (None, input.dtype):
@@ -322,7 +409,14 @@ def matmul(
     ]
     if bias is not None:
         sides.append(bias.value)
-    product = lang.matmul(*sides, name=f"{name}/product" if output_transpose else name)
+    product = lang.matmul(*sides, name=f"{name}/product" if output_transpose or do_relu else name)
+    if do_relu:
+        limited = f"{name}/limited" if output_transpose else name
+        product = (
+            lang.clip(product, min=0.0, max=float(relu_limit), name=limited)
+            if relu_limit > 0
+            else lang.relu(product, name=limited)
+        )
     return result(_turned(product, name) if output_transpose else product, name)
 
 
@@ -337,19 +431,33 @@ def softmax(input: Tensor, axis: int, out_name: str | None = None) -> Tensor:
     return apply(lang.softmax, [input], out_name, axis=axis)
 
 
-def concat(inputs: Sequence[Tensor], axis: int = 0, out_name: str | None = None) -> Tensor:
-    """Tensors one behind the other."""
-    name = out_name or SESSION.next_name()
-    return result(lang.concat([tensor.value for tensor in inputs], axis=axis, name=name), name)
+def concat(
+    inputs: Sequence[Tensor],
+    scales: Any = None,
+    zero_points: Any = None,
+    axis: int = 0,
+    out_name: str | None = None,
+    dtype: str = "float32",
+    round_mode: str = "half_away_from_zero",
+) -> Tensor:
+    """Tensors one behind the other; the second argument may also be the axis."""
+    if isinstance(scales, int):
+        scales, axis = None, scales
+
+    def function(*parts: lang.Tensor, name: str) -> lang.Tensor:
+        return lang.concat(list(parts), axis=axis, name=name)
+
+    own = None if dtype.startswith("float") else dtype
+    return apply_scaled("concat", function, inputs, scales, zero_points, out_name, round_mode, own)
 
 
 def reshape(tensor: Tensor, new_shape: Sequence[int], out_name: str | None = None) -> Tensor:
     """The same elements in another shape; one -1 is what is left."""
-    shape = list(new_shape)
+    shape = [tensor.shape[axis] if side == 0 else side for axis, side in enumerate(new_shape)]
     if shape.count(-1) == 1:
         known = int(np.prod([side for side in shape if side != -1], dtype=object)) or 1
         shape[shape.index(-1)] = int(np.prod(tensor.shape, dtype=object)) // known
-    return apply(lang.reshape, [tensor], out_name, shape=tuple(shape))
+    return moved(lang.reshape, tensor, out_name, shape=tuple(shape))
 
 
 def squeeze(tensor_i: Tensor, axis: Sequence[int] | int | None = None, out_name: str | None = None) -> Tensor:
@@ -364,20 +472,22 @@ def squeeze(tensor_i: Tensor, axis: Sequence[int] | int | None = None, out_name:
     return reshape(tensor_i, shape, out_name)
 
 
-def unsqueeze(input: Tensor, axis: Sequence[int] | int = (1,), out_name: str | None = None) -> Tensor:
+@spelled(axis="axes")
+def unsqueeze(input: Tensor, axes: Sequence[int] | int = (1, 2), out_name: str | None = None) -> Tensor:
     """With further axes of size 1."""
-    axes = [axis] if isinstance(axis, int) else list(axis)
+    axes = [axes] if isinstance(axes, int) else list(axes)
     return reshape(input, list(np.expand_dims(np.empty(input.shape, np.bool_), tuple(axes)).shape), out_name)
 
 
 def permute(input: Tensor, order: Sequence[int], out_name: str | None = None) -> Tensor:
     """The axes in another order."""
-    return apply(lang.permute, [input], out_name, order=tuple(order))
+    return moved(lang.permute, input, out_name, order=tuple(order))
 
 
+@spelled(input="tensor_i")
 def tile(tensor_i: Tensor, reps: Sequence[int], out_name: str | None = None) -> Tensor:
     """Copies along each axis."""
-    return apply(lang.tile, [tensor_i], out_name, repeats=tuple(reps))
+    return moved(lang.tile, tensor_i, out_name, repeats=tuple(reps))
 
 
 def cast(
@@ -420,7 +530,8 @@ _ROUNDING: Mapping[str, Callable[[lang.Tensor, str], lang.Tensor]] = {
 """How a real becomes an integer, by TpuLang's words."""
 
 
-def reduce(tensor_i: Tensor, method: str = "ReduceSum", axes: Sequence[int] | int = (1,), keep_dims: bool = True,
+@spelled(input="tensor_i")
+def reduce(tensor_i: Tensor, method: str = "ReduceSum", axes: Sequence[int] | int = (1, 2), keep_dims: bool = True,
            out_name: str | None = None) -> Tensor:  # fmt: skip
     """Sum, mean, largest, smallest or product over axes: ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd."""
     axes = (axes,) if isinstance(axes, int) else tuple(axes)
@@ -430,23 +541,47 @@ def reduce(tensor_i: Tensor, method: str = "ReduceSum", axes: Sequence[int] | in
 
 def arg(
     input: Tensor, method: str = "max", axis: int = 0, keep_dims: bool = True, out_name: str | None = None
-) -> Tensor:
-    """Where the largest or the smallest element is."""
-    return apply(lang.arg, [input], out_name, kind=method, axis=axis, keepdims=keep_dims)
+) -> tuple[Tensor, Tensor]:
+    """Where the largest or the smallest element is (in float32, of a float tensor), and the element itself."""
+    if method not in ("max", "min"):
+        raise NetworkError(f"there is no method '{method}'", where="arg", fix="There are max and min")
+    name = out_name or SESSION.next_name()
+    found = lang.arg(input.value, max=method == "max", axis=axis, keepdims=keep_dims, name=f"{name}/place")
+    places = lang.cast(found, to="f32" if input.dtype == "float32" else "i32", name=f"{name}_ind")
+    extremes = lang.reduce(input.value, kind=method, axes=(axis,), keepdims=keep_dims, name=f"{name}_val")
+    return result(places, f"{name}_ind"), result(extremes, f"{name}_val")
 
 
-def maxpool2d(input: Tensor, kernel: Sequence[int], stride: Sequence[int] | None = None, pad: Sequence[int] | None = None,
-              ceil_mode: bool = False, out_name: str | None = None) -> Tensor:  # fmt: skip
-    """The largest element of each window."""
-    return apply(lang.max_pool, [input], out_name, kernel=tuple(kernel), strides=tuple(stride or kernel), pads=pads(pad),
-                  ceil_mode=ceil_mode)  # fmt: skip
+def maxpool2d(input: Tensor, kernel: Sequence[int] | None = None, stride: Sequence[int] | None = None,
+              pad: Sequence[int] | None = None, ceil_mode: bool = False, scale: Any = None, zero_point: Any = None,
+              out_name: str | None = None, round_mode: str = "half_away_from_zero") -> Tensor:  # fmt: skip
+    """The largest element of each window; windows are one pixel apart unless `stride` says otherwise."""
+    window = _window(input, kernel, stride, pad, ceil_mode)
+    return apply_scaled(
+        "maxpool2d", lang.max_pool, [input], scale, zero_point, out_name, round_mode, **window
+    )
 
 
-def avgpool2d(input: Tensor, kernel: Sequence[int], stride: Sequence[int] | None = None, pad: Sequence[int] | None = None,
-              ceil_mode: bool = False, out_name: str | None = None) -> Tensor:  # fmt: skip
-    """The mean of each window."""
-    return apply(lang.avg_pool, [input], out_name, kernel=tuple(kernel), strides=tuple(stride or kernel), pads=pads(pad),
-                  ceil_mode=ceil_mode)  # fmt: skip
+def avgpool2d(input: Tensor, kernel: Sequence[int] | None = None, stride: Sequence[int] | None = None,
+              pad: Sequence[int] | None = None, ceil_mode: bool = False, scale: Any = None, zero_point: Any = None,
+              out_name: str | None = None, count_include_pad: bool = False, round_mode: str = "half_away_from_zero",
+              first_round_mode: str = "half_away_from_zero") -> Tensor:  # fmt: skip
+    """The mean of each window; windows are one pixel apart unless `stride` says otherwise."""
+    only_even("avgpool2d", first_round_mode)
+    window = {**_window(input, kernel, stride, pad, ceil_mode), "count_include_pad": count_include_pad}
+    return apply_scaled(
+        "avgpool2d", lang.avg_pool, [input], scale, zero_point, out_name, round_mode, **window
+    )
+
+
+def _window(input: Tensor, kernel: Any, stride: Any, pad: Any, ceil_mode: bool) -> dict[str, Any]:
+    """The properties of a pool; without a kernel it takes the whole image."""
+    return {
+        "kernel": tuple(kernel or input.shape[2:]),
+        "strides": tuple(stride or (1, 1)),
+        "pads": pads(pad),
+        "ceil_mode": ceil_mode,
+    }
 
 
 maxpool, avgpool = maxpool2d, avgpool2d
@@ -463,25 +598,34 @@ def compile(
     asymmetric: bool = False,
     no_save: bool = False,
     opt: int = 2,
+    mlir_inference: bool = True,
+    *,
     has_custom: bool = False,
+    **others: Any,
 ) -> Graph:
     """Write the network as `name.mlir`, with its sample inputs in `name_in_f32.npz`; the fifth argument may also be `opt`.
 
     With `cmp` the network is run on the data of its inputs, and compared with `refs`, a mapping or an .npz file. `mode` f16 and
-    bf16 compile a program of that type, too, and all one of each float type.
+    bf16 compile a program `name_f16.bmodel`, too, and all one of each float type; int8 compiles a network whose tensors have
+    scales.
     """
+    _check_others(others)
     if isinstance(refs, int):
         refs, opt = None, refs
     if dynamic:
         raise UsageError("dynamic=True is not supported: programs have static shapes")
     if mode.lower() not in _MODES:
         raise UsageError(f"mode '{mode}' is unknown", fix=f"There are {', '.join(_MODES)}")
-    if asymmetric or mode.lower() in ("int8", "quantized"):
+    origin = lang.build({tensor.name: tensor.integers for tensor in outputs})
+    if mode.lower() in ("int8", "quantized") and not is_quantized(origin):
         raise UsageError(
-            "compile builds float networks: mode='int8', mode='quantized' and asymmetric=True are not supported",
-            fix=f"Leave them out, then: run_calibration.py {name}.mlir ..., model_deploy.py --quantize INT8 [--asymmetric]",
+            f"mode='{mode}' is for networks whose tensors have scales, and no tensor of this one has",
+            fix=f"Leave it out, then: run_calibration.py {name}.mlir ..., model_deploy.py --quantize INT8 [--asymmetric]",
         )
-    origin = lang.build({tensor.name: tensor.value for tensor in outputs})
+    if asymmetric:
+        warn(
+            "TpuLang: asymmetric=True has no effect here: integers have the zero points that their tensors state"
+        )
     known = {port.name for port in origin.inputs}
     missing = [tensor.name for tensor in inputs if tensor.name not in known]
     if missing:
@@ -502,7 +646,7 @@ def compile(
         )
         if samples:
             write_npz(f"{name}_in_f32.npz", as_float(samples))
-    if cmp and set(samples) == known:
+    if cmp and mlir_inference and set(samples) == known:
         _compare(name, graph, samples, refs, has_custom, no_save)
     if not no_save:
         _deploy(name, _MODES[mode.lower()])
@@ -510,7 +654,8 @@ def compile(
 
 
 _MODES: Mapping[str, tuple[str, ...]] = {
-    "f32": (), "f16": ("F16",), "bf16": ("BF16",), "all": ("F32", "F16", "BF16"), "int8": (), "quantized": (),
+    "f32": (), "f16": ("F16",), "bf16": ("BF16",), "all": ("F32", "F16", "BF16"), "int8": ("INT8",),
+    "quantized": ("INT8",),
 }  # fmt: skip
 """The programs that a mode asks for beside the .mlir file."""
 
@@ -520,15 +665,74 @@ def _deploy(name: str, types: Sequence[str]) -> None:
     from npuc.compat.tpumlir.deploy_command import main
 
     for kind in types:
-        program = f"{name}_{SESSION.device.lower()}_{kind.lower()}.bmodel"
+        program = f"{name}_{kind.lower()}.bmodel"
         main(["--mlir", f"{name}.mlir", "--quantize", kind, "--chip", SESSION.device, "--model", program])
 
 
+_WITHOUT_EFFECT = {
+    "bmodel_inference": (True, "programs compute what the network does, to the bit"),
+    "top_mlir_inference": (True, "mlir_inference says whether the network is run"),
+    "tpu_mlir_inference": (True, "mlir_inference says whether the network is run"),
+    "log_level": ("normal", "npuc -v logs what the stages do"),
+    "embed_debug_info": (False, "compiled models have the names of their layers anyway"),
+    "addr_mode": ("auto", "npuc relocate moves a compiled model"),
+    "gdma_check": (False, "every access of a program is checked anyway"),
+    "layer_group_config": ("", "layers are grouped by the schedule"),
+    "enable_lghash": (False, "schedules are cached by content"),
+    "lghash_dir": ("", "schedules are cached by content"),
+    "disable_topo_sort": (True, "ops keep the order in which they were made"),
+    "enable_affine": (False, "layers are grouped by the schedule"),
+}
+"""Arguments of later releases that mean nothing here: what they are unless said, and why."""
+_REFUSED = {
+    "num_core": (1, "model_deploy.py --num_core compiles for several cores"),
+    "spec_op_mode": (None, "model_deploy.py --quantize_table gives ops other types"),
+    "debug_dump_mode": ("normal", "the network is written as .mlir"),
+}
+"""Arguments that would change what is written, and what does that here."""
+
+
+def _check_others(others: Mapping[str, Any]) -> None:
+    """A word about arguments without effect; an error for what is not supported, and for what nobody knows."""
+    for name, value in others.items():
+        if name in _REFUSED:
+            if value != _REFUSED[name][0]:
+                raise UsageError(f"compile does not support {name}={value!r}", fix=_REFUSED[name][1])
+        elif name not in _WITHOUT_EFFECT:
+            raise UsageError(f"compile has no argument '{name}'")
+        elif value != _WITHOUT_EFFECT[name][0]:
+            warn(f"TpuLang: {name}={value!r} has no effect here: {_WITHOUT_EFFECT[name][1]}")
+
+
 def compile_f32(
-    name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cmp: bool = True, **options: Any
+    name: str,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    cmp: bool = True,
+    refs: Any = None,
+    mode: str = "f32",
+    dynamic: bool = False,
+    opt: int = 2,
+    no_save: bool = False,
+    mlir_inference: bool = True,
+    **others: Any,
 ) -> Graph:
-    """`compile` in float32."""
-    return compile(name, inputs, outputs, cmp, mode="f32", **options)
+    """`compile` in a float type: f32, f16, bf16 or all of them."""
+    if mode.lower() in ("int8", "quantized"):
+        raise UsageError(f"compile_f32 has no mode '{mode}'", fix="compile has it")
+    return compile(
+        name,
+        inputs,
+        outputs,
+        cmp,
+        refs,
+        mode,
+        dynamic,
+        no_save=no_save,
+        opt=opt,
+        mlir_inference=mlir_inference,
+        **others,
+    )
 
 
 def _compare(
@@ -556,9 +760,10 @@ def _compare(
 
 
 def __getattr__(name: str) -> Any:
-    if name in tpulang_operators.__all__:
-        return getattr(tpulang_operators, name)
+    for module in _MODULES:
+        if name in module.__all__:
+            return getattr(module, name)
     if name.startswith("_"):
         raise AttributeError(name)
-    known = ", ".join(sorted([*__all__, *tpulang_operators.__all__]))
+    known = ", ".join(sorted([*__all__, *(own for module in _MODULES for own in module.__all__)]))
     raise AttributeError(f"TpuLang's operator '{name}' is not supported here; there are: {known}")

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 
 from npuc import lang
-from npuc.compat.tpumlir.tpulang_tensors import SESSION, TYPES, Tensor, apply, refuse_scales, result
+from npuc.compat.tpumlir.tpulang_tensors import (
+    SESSION,
+    TYPES,
+    Tensor,
+    apply,
+    moved,
+    refuse_scales,
+    result,
+    spelled,
+)
 from npuc.errors import NetworkError
 
 __all__ = [
@@ -77,7 +86,7 @@ def _comparison(mode: str) -> Callable[..., Tensor]:
 
 
 gt, lt, ge, le, eq, ne = (_comparison(mode) for mode in ("gt", "lt", "ge", "le", "eq", "ne"))
-gts, lts, ges, les, eqs, nes = gt, lt, ge, le, eq, ne
+gts, lts, ges, les, eqs, nes = (spelled(scalar_i1="tensor_i1")(own) for own in (gt, lt, ge, le, eq, ne))
 
 
 def _logic(mode: str) -> Callable[..., Tensor]:
@@ -99,7 +108,7 @@ def _logic(mode: str) -> Callable[..., Tensor]:
 
 
 and_op, or_op, xor_op = _logic("and"), _logic("or"), _logic("xor")
-ands, ors, xors = and_op, or_op, xor_op
+ands, ors, xors = (spelled(scalar_i1="tensor_i1")(own) for own in (and_op, or_op, xor_op))
 
 
 def not_op(
@@ -170,7 +179,7 @@ def copy(input: Tensor, out_name: str | None = None) -> Tensor:
 
 def broadcast(input: Tensor, reps: Sequence[int], out_name: str | None = None) -> Tensor:
     """The elements repeated to a shape."""
-    return apply(lang.expand, [input], out_name, shape=tuple(reps))
+    return moved(lang.expand, input, out_name, shape=np.broadcast_shapes(tuple(input.shape), tuple(reps)))
 
 
 def repeat(input: Tensor, reps: Any, out_name: str | None = None) -> Tensor:
@@ -264,7 +273,11 @@ def sort(
 
 def argsort(input: Tensor, axis: int = -1, descending: bool = True, out_name: str | None = None) -> Tensor:
     """Where the elements along an axis are in order."""
-    return _ordered(input, axis, input.shape[axis], descending, out_name)[1]
+    name = _named(out_name)
+    _, places = lang.topk(
+        input.value, k=input.shape[axis], axis=axis, largest=descending, name=f"{name}/sorted"
+    )
+    return result(lang.cast(places, to="i32", name=name), name)
 
 
 def _ordered(
@@ -280,12 +293,21 @@ def index_select(
     input: Tensor, index: Tensor, axis: int = -1, out_name: str | None = None, keep_dims: bool = True
 ) -> Tensor:
     """Slices along an axis."""
-    if not keep_dims:
-        raise NetworkError("index_select keeps the axis here", where="index_select", fix="squeeze the result")
-    return apply(lang.gather, [input, index], out_name, axis=axis % len(input.shape))
+    along = axis % len(input.shape)
+    if keep_dims:
+        return apply(lang.gather, [input, index], out_name, axis=along)
+    if index.shape != [1]:
+        raise NetworkError(
+            f"keep_dims=False is for one index, and there are {index.shape}", where="index_select"
+        )
+    name = _named(out_name)
+    taken = lang.gather(input.value, index.value, axis=along, name=f"{name}/slice")
+    sides = [side for axis, side in enumerate(input.shape) if axis != along]
+    return result(lang.reshape(taken, shape=tuple(sides), name=name), name)
 
 
-def gather_elements(input: Tensor, indices: Tensor, axis: int, out_name: str | None = None) -> Tensor:
+@spelled(index="indices")
+def gather_elements(input: Tensor, indices: Tensor, axis: int = 2, out_name: str | None = None) -> Tensor:
     """Elements by their place along an axis."""
     return apply(lang.gather_elements, [input, indices], out_name, axis=axis)
 
@@ -302,7 +324,7 @@ def scatterND(input: Tensor, indices: Tensor, updates: Tensor, out_name: str | N
     return apply(lang.scatter_nd, [input, indices, updates], out_name)
 
 
-def cumsum(input: Tensor, axis: Any = 0, out_name: str | None = None) -> Tensor:
+def cumsum(input: Tensor, axis: Any = -1, out_name: str | None = None) -> Tensor:
     """Running sums along an axis."""
     along = int(axis.data.reshape(-1)[0]) if isinstance(axis, Tensor) and axis.data is not None else int(axis)
     return apply(lang.cumsum, [input], out_name, axis=along)

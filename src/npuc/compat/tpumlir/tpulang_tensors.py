@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from npuc import lang
 from npuc.arrays import Array
 from npuc.errors import NetworkError, UsageError
 
+_Operator = TypeVar("_Operator", bound=Callable[..., Any])
 TYPES = {
     "float32": "f32", "float16": "f16", "int8": "i8", "uint8": "ui8", "int16": "i16", "uint16": "ui16", "int32": "i32",
     "uint32": "ui32",
@@ -38,6 +40,7 @@ class Session:
         return name
 
 
+_QUANTIZED = ("int8", "uint8", "int16", "uint16")
 SESSION = Session()
 """The module has one network at a time, as the vendor's has."""
 
@@ -62,10 +65,12 @@ class Tensor:
         self.name = name or SESSION.next_name()
         self.dtype = dtype
         self.ttype = "coeff" if is_const else ttype
-        self.scale, self.zero_point = scale, zero_point
+        self.scale: Any = None
+        self.zero_point: Any = None
         self.data = None if data is None else self._shaped(np.asarray(data))
         self._preprocess: Any = None
         self._lang: lang.Tensor | None = None
+        self.quantization(scale, zero_point)
         if self.ttype == "coeff" and self.data is None:
             raise NetworkError(f"the constant '{self.name}' has no data", fix="Give data=")
 
@@ -79,8 +84,19 @@ class Tensor:
         return data.reshape(self.shape).astype(self.dtype)
 
     def quantization(self, scale: Any = None, zero_point: Any = None) -> None:
-        """State the scale and the zero point of its integers."""
-        self.scale, self.zero_point = scale, zero_point
+        """State the scale and the zero point of its integers; what was stated before stays."""
+        if scale is None and zero_point is None:
+            return
+        if self.dtype not in _QUANTIZED:
+            raise NetworkError(
+                f"tensor '{self.name}' is {self.dtype}, which has no scale and zero point",
+                fix=f"Types with them are {', '.join(_QUANTIZED)}",
+            )
+        for field, value in (("scale", scale), ("zero_point", zero_point)):
+            before = getattr(self, field)
+            if value is not None and before is not None and np.any(np.not_equal(before, value)):
+                raise NetworkError(f"tensor '{self.name}' has the {field} {before}, and is given {value}")
+            setattr(self, field, before if value is None else value)
 
     def preprocess(
         self,
@@ -120,7 +136,17 @@ class Tensor:
 
     @property
     def value(self) -> lang.Tensor:
-        """The tensor of `npuc.lang`."""
+        """The tensor of `npuc.lang`; an operator that computes with scales takes `integers`."""
+        if self.scale is not None:
+            raise NetworkError(
+                f"tensor '{self.name}' has a scale, which this operator does not compute with",
+                fix="dequant_int_to_fp makes it real first; add, mul, tanh, conv_quant and others take scales",
+            )
+        return self.integers
+
+    @property
+    def integers(self) -> lang.Tensor:
+        """The tensor of `npuc.lang`, whatever its integers stand for."""
         if self._lang is None:
             if self.is_constant:
                 assert self.data is not None
@@ -150,10 +176,118 @@ def apply(
     return result(function(*given, name=name, **properties), name)
 
 
+def reals(tensor: Tensor, name: str) -> lang.Tensor:
+    """What the integers of a tensor stand for: (x - zero_point) * scale; a tensor of reals is itself."""
+    if tensor.scale is None:
+        return tensor.integers
+    return lang.dequantize(
+        tensor.integers, *_parameters(tensor.scale, tensor.zero_point, tensor.dtype), name=name
+    )
+
+
+def integers(built: lang.Tensor, scale: Any, zero_point: Any, dtype: str, name: str) -> Tensor:
+    """Reals as integers of a scale; halves go to the even one."""
+    rounded = lang.quantize(built, *_parameters(scale, zero_point, dtype), to=TYPES[dtype], name=name)
+    tensor = result(rounded, name)
+    tensor.quantization(scale, 0 if zero_point is None else zero_point)
+    return tensor
+
+
+def _parameters(scale: Any, zero_point: Any, dtype: str) -> tuple[Array, Array]:
+    scales = np.asarray(scale, np.float32)
+    zeros = np.asarray(0 if zero_point is None else zero_point, dtype)
+    if not np.isfinite(scales).all() or (scales <= 0).any():
+        raise NetworkError(f"the scale {scale} is no number above 0")
+    return scales, np.broadcast_to(zeros, scales.shape).copy()
+
+
+def apply_scaled(
+    operator: str,
+    function: Callable[..., lang.Tensor],
+    operands: Sequence[Any],
+    scale: Any,
+    zero_point: Any,
+    out_name: str | None,
+    round_mode: str = "half_away_from_zero",
+    out_dtype: str | None = None,
+    **properties: Any,
+) -> Tensor:
+    """The result of an operator on integers: `scale` and `zero_point` list those of its operands, then the result's."""
+    tensors = [operand for operand in operands if isinstance(operand, Tensor)]
+    quantized = scale is not None or any(tensor.scale is not None for tensor in tensors)
+    if not quantized and zero_point is None:
+        return apply(function, operands, out_name, **properties)
+    if scale is None:
+        raise NetworkError(
+            "its operand has a scale, and its result has none",
+            where=operator,
+            fix="Give scale=[...], the result's last",
+        )
+    zeros = [0] * len(scale) if zero_point is None else list(zero_point)
+    if len(scale) != len(operands) + 1 or len(zeros) != len(scale):
+        raise NetworkError(
+            f"{len(scale)} scales and {len(zeros)} zero points for {len(operands)} operands and a result",
+            where=operator,
+        )
+    only_even(operator, round_mode)
+    for operand, own, zero in zip(operands, scale, zeros, strict=False):
+        if isinstance(operand, Tensor):
+            operand.quantization(own, zero)
+    name = out_name or SESSION.next_name()
+    given = [
+        reals(operand, f"{name}/{index}")
+        if isinstance(operand, Tensor)
+        else np.float32((operand - zeros[index]) * scale[index])
+        for index, operand in enumerate(operands)
+    ]
+    built = function(*given, name=f"{name}/real", **properties)
+    return integers(built, scale[-1], zeros[-1], out_dtype or tensors[0].dtype, name)
+
+
+def only_even(operator: str, round_mode: str) -> None:
+    """An error for a rounding that differs from ours by more than ties."""
+    if round_mode not in ("half_away_from_zero", "half_to_even"):
+        raise NetworkError(
+            f"round_mode '{round_mode}' is not supported",
+            where=operator,
+            fix="half_away_from_zero, or half_to_even",
+        )
+
+
+def moved(
+    function: Callable[..., lang.Tensor], tensor: Tensor, out_name: str | None, **properties: Any
+) -> Tensor:
+    """The result of an operator that only moves elements: integers keep their scale."""
+    name = out_name or SESSION.next_name()
+    built = result(function(tensor.integers, name=name, **properties), name)
+    built.quantization(tensor.scale, tensor.zero_point)
+    return built
+
+
+def spelled(**other: str) -> Callable[[_Operator], _Operator]:
+    """An operator whose arguments have other names in other releases: `other` name = ours."""
+
+    def decorate(function: _Operator) -> _Operator:
+        @wraps(function)
+        def operator(*given: Any, **named: Any) -> Any:
+            for theirs, ours in other.items():
+                if theirs in named:
+                    named[ours] = named.pop(theirs)
+            return function(*given, **named)
+
+        operator.other_names = other  # type: ignore[attr-defined]
+        return operator  # type: ignore[return-value]
+
+    return decorate
+
+
 def refuse_scales(operator: str, *given: Any) -> None:
     """An error if an operator is given scales or zero points: it would have to compute with integers of these scales."""
     if any(value is not None for value in given):
-        raise UsageError(f"scale= and zero_point= of {operator} are not supported", fix="Compute in float32")
+        raise UsageError(
+            f"scale= and zero_point= of {operator} are not supported: no document says what the integers of its result mean",
+            fix="dequant_int_to_fp, then compute in float32",
+        )
 
 
 def pads(pad: Sequence[int] | None) -> tuple[int, int, int, int]:
