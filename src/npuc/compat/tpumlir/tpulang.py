@@ -546,8 +546,8 @@ def arg(
     if method not in ("max", "min"):
         raise NetworkError(f"there is no method '{method}'", where="arg", fix="There are max and min")
     name = out_name or SESSION.next_name()
-    found = lang.arg(input.value, max=method == "max", axis=axis, keepdims=keep_dims, name=f"{name}/place")
-    places = lang.cast(found, to="f32" if input.dtype == "float32" else "i32", name=f"{name}_ind")
+    index = lang.arg(input.value, max=method == "max", axis=axis, keepdims=keep_dims, name=f"{name}/place")
+    places = lang.cast(index, to="f32" if input.dtype == "float32" else "i32", name=f"{name}_ind")
     extremes = lang.reduce(input.value, kind=method, axes=(axis,), keepdims=keep_dims, name=f"{name}_val")
     return result(places, f"{name}_ind"), result(extremes, f"{name}_val")
 
