@@ -39,6 +39,11 @@ def test_a_step_without_results_promises_nothing(
     assert step["pairs"] == 0 and row.split()[1:3] == ["unknown", "unknown"] and row.endswith("none")
 
 
+def test_a_step_that_does_not_apply_says_so(npuc: Any, here: Path) -> None:
+    done = npuc("quantize", _DIGITS, "--data", _SAMPLES, "--max-count", 16, "--plan", "--ladder", "positions")
+    assert "  positions nothing to do under this scheme" in done.out.splitlines(), done.out
+
+
 def test_steps_of_the_default_scheme_stand_on_results(npuc: Any, here: Path) -> None:
     done = npuc("quantize", _DIGITS, "--data", _SAMPLES, "--max-count", 48, "--plan", "--json")
     known = {

@@ -13,6 +13,8 @@ from npuc import lang
 from npuc.compare import OutputFigures, Slice
 from npuc.errors import MissingExtraError, QuantizationError, UsageError
 from npuc.quant.ladder import STEPS, Candidate, QuantizationContext, StepResult, run_steps, sequence
+from npuc.quant.ladder.goal import search_goal
+from npuc.quant.ladder.measurements import Goal
 from npuc.quant.ladder.run import PipelineOptions, run_pipeline_steps
 from npuc.quant.ladder.sequence import RegisteredStep, chosen
 from npuc.quant.scheme import SCHEMES
@@ -270,6 +272,46 @@ def test_steps_of_plugins_may_use_the_former_names() -> None:
         assert make_context.judged(copy) == start.sqnr
     with pytest.warns(FutureWarning, match="validator"):
         assert make_context.judge is make_context.validator
+
+
+def test_a_default_that_is_good_enough_needs_no_steps() -> None:
+    heard: list[str] = []
+    options = PipelineOptions(("equalize",), enough=10.0, report=lambda event: heard.append(str(event)))
+    run_pipeline_steps(context(), options, None, widen=False, fixed=True)  # type: ignore[arg-type]
+    assert [words.split(":")[0] for words in heard[:1]] == ["default"] and "dB are enough" in heard[-1]
+    assert not any(words.startswith("equalize") for words in heard)
+
+
+def test_a_step_that_loses_of_the_metric_is_not_built_on() -> None:
+    """Closer to float in decibels, but further from the goal: the next step begins where the metric was better."""
+    seen: list[tuple[str, ...]] = []
+
+    class Next:
+        def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
+            seen.append(best.notes)
+            return None
+
+    class Closer:
+        def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
+            made = best.quantized.copy()
+            return replace(best, quantized=made, sqnr=best.sqnr + 1, notes=(*best.notes, "closer"))
+
+    class Free:
+        machine = "a test"
+
+        def network(self, graph: Any) -> int:
+            return 1
+
+    STEPS.add(["closer"], RegisteredStep("closer", "a test", 100, Closer))
+    STEPS.add(["next"], RegisteredStep("next", "a test", 101, Next))
+    made = context()
+    start = made.start()
+    for loss, expected in ((3.0, ()), (1.5, ("closer",))):
+        figures = {start.quantized: 90.0 - 2.0}
+        goal = Goal(lambda graph, known=figures, loss=loss: known.get(graph, 90.0 - loss), 90.0, 1.0)
+        with pytest.raises(QuantizationError):
+            search_goal(made, goal, Free(), start, ["closer", "next"])  # type: ignore[arg-type]
+        assert seen.pop() == expected
 
 
 def test_ranges_are_those_of_all_samples() -> None:

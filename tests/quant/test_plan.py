@@ -109,3 +109,11 @@ def test_the_ladder_ends_when_it_is_good_enough() -> None:
     less: list[StepResult] = []
     assert run_steps(context, ("gptq", "ranges"), start=start, report=less.append, enough=start.sqnr) is start
     assert less == []
+
+
+def test_positions_have_nothing_to_do_without_powers_of_two() -> None:
+    graph = network()
+    for name, applies in (("int8", False), ("pow2", True)):
+        plan = make_plan(graph, samples(), schemes(graph, name), ("positions",), total=16)
+        assert plan.steps[1].applies == applies
+        assert applies or plan.steps[1].seconds == 0.0

@@ -75,6 +75,9 @@ def _say(printer: Printer, model: Path, plan: Plan, total: int) -> None:
     )
     printer.say(f"  {'step':10}{'SQNR':>9}{'top-1 lost':>15}{'time':>9}{'memory':>12}  results behind it")
     for step in plan.steps:
+        if not step.applies:
+            printer.say(f"  {step.name:10}nothing to do under this scheme")
+            continue
         # With no result of the step under such schemes, the figures are only those of the step before it.
         known = "measured here" if step.name == "default" else str(step.pairs) if step.pairs else "none"
         quality = f"{step.sqnr:.1f} dB" if known != "none" else "unknown"

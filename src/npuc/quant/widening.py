@@ -88,10 +88,19 @@ class Widening:
 
     def cycle_change(self, before: Graph, after: Graph) -> CycleChange | None:
         """The change in cycles from one network to another; None if one of them does not compile."""
-        if self.cost_model is None:
-            return None
-        old, new = self.cost_model.network(before), self.cost_model.network(after)
-        return None if old is None or new is None else CycleChange(old, new, self.cost_model.machine)
+        return None if self.cost_model is None else cycle_change(self.cost_model, before, after)
+
+
+def cycle_change(cost_model: CostModel, before: Graph, after: Graph) -> CycleChange | None:
+    """The change in cycles from one network to another; None if one of them does not compile."""
+    old, new = cost_model.network(before), cost_model.network(after)
+    return None if old is None or new is None else CycleChange(old, new, cost_model.machine)
+
+
+def cost_in_words(cost_model: CostModel, before: Graph, after: Graph) -> str:
+    """What a change of types costs."""
+    change = cycle_change(cost_model, before, after)
+    return "at a cost that is not known, because it does not compile" if change is None else f"for {change}"
 
 
 def wider(scheme: Scheme) -> Scheme:

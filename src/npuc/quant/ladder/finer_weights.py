@@ -18,7 +18,7 @@ from npuc.quant.mixed_precision.sensitivity import Probe, rounded_weights
 from npuc.quant.mixed_precision.units import key
 from npuc.quant.mixed_precision.variants import OWN, Variant, is_possible
 from npuc.quant.validation import spread
-from npuc.quant.widening import CycleChange
+from npuc.quant.widening import cost_in_words
 from npuc.words import counted
 
 MOST_WEIGHTS = 0.05
@@ -88,12 +88,7 @@ def _words(
     assert context.cost_model is not None
     more = f" and {len(chosen) - _NAMED} more" if len(chosen) > _NAMED else ""
     share = sum(layer.weight.size for layer in layers if layer.name in chosen) / _total(layers)
-    before, after = (context.cost_model.network(graph) for graph in (best.quantized, finer.quantized))
-    cycles = (
-        f"{CycleChange(before, after, context.cost_model.machine)}"
-        if before is not None and after is not None
-        else "at a cost that is not known, because it does not compile"
-    )
+    cycles = cost_in_words(context.cost_model, best.quantized, finer.quantized)
     return (
         f"{best.sqnr:.1f} dB would be of little use: 8-bit weights for {len(chosen)} of {counted(len(layers), 'layer')} "
         f"({', '.join(chosen[:_NAMED])}{more}), {100 * share:.1f} % of all weights, give {finer.sqnr:.1f} dB, {cycles}; "

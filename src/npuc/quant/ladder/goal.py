@@ -31,8 +31,12 @@ def search_goal(
     report: Callable[[Measurement | GoalCheck], None] = lambda measurement: None,
     passed: Callable[[str], None] = lambda text: None,
     points: int = 0,
+    default: Candidate | None = None,
 ) -> GoalResult:
     """The network with the fewest cycles that loses no more than the goal allows.
+
+    `default` is what the default makes of `start` by its own quick steps, if it needs any. The metric decides what steps go on
+    from: one that is closer to float in decibels and loses more of the metric is measured and left out.
 
     `report` is called for every network that is measured or checked, `passed` for steps that proposed none. `points` further
     points of the frontier are measured for a plot. A goal that is out of reach raises a `QuantizationError`.
@@ -40,6 +44,8 @@ def search_goal(
     log = MeasurementLog(goal, cost_model, report)
     entries = chosen(names)
     now = log.measured("default", start)
+    if default is not None and default.quantized is not start.quantized and not log.is_good(now):
+        now = _less_lost(now, log.measured("default with its quick steps", default))
     for entry in entries:
         if entry.name == MIXED or log.is_good(now):
             continue
@@ -48,7 +54,7 @@ def search_goal(
         if proposed is None:
             passed(str(step_result))
         else:
-            now = log.measured(entry.name, proposed, begun)
+            now = _less_lost(now, log.measured(entry.name, proposed, begun))
     search = None
     if any(entry.name == MIXED for entry in entries):
         log.is_good(now)  # the check decides where to search
@@ -62,6 +68,11 @@ def search_goal(
     if best is None:
         raise _out_of_reach(log, [entry.name for entry in entries])
     return GoalResult(best, tuple(log.measurements), tuple(log.checks))
+
+
+def _less_lost(before: Measurement, after: Measurement) -> Measurement:
+    """The later of two measurements, unless it loses more of the metric."""
+    return before if after.lost > before.lost else after
 
 
 def _out_of_reach(log: MeasurementLog, steps: Sequence[str]) -> QuantizationError:

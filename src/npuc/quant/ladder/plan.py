@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Scales
 from npuc.arrays import Array
 from npuc.ir import Graph, Value, shape_of, top
 from npuc.quant.ladder.context import QuantizationContext, Sample
@@ -61,6 +62,8 @@ class PlannedStep:
     """Bytes beside those of the program itself."""
     pairs: int
     """The number of results behind the gain; 0 for the default, which was measured, and for steps not known of."""
+    applies: bool = True
+    """Whether there is anything for the step to do: `positions` are those of powers of two."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,11 @@ def kind_of(scheme_of: LayerSchemes) -> str:
     if any(scheme.has_few_bit_weights for scheme in schemes):
         return "few bits"
     return "per channel" if all(scheme.per_channel for scheme in schemes) else "per tensor"
+
+
+def _has_powers(scheme_of: LayerSchemes) -> bool:
+    schemes = [scheme for scheme in scheme_of.by_op.values() if scheme is not None]
+    return any(Scales.POWER_OF_TWO in (scheme.activation_scales, scheme.weight_scales) for scheme in schemes)
 
 
 @cache
@@ -162,6 +170,9 @@ def make_plan(
     steps = [PlannedStep("default", sqnr, expected_loss(sqnr), seconds, memory.of("default"), 0)]
     for entry in chosen(names):
         if names is None and fixed and entry.name == MIXED:
+            continue
+        if entry.name == "positions" and not _has_powers(start.scheme_of):
+            steps.append(PlannedStep(entry.name, sqnr, expected_loss(sqnr), 0.0, 0, 0, applies=False))
             continue
         known = _known(entry.name, kind, device)
         gains, shares = [step["gain"] for step in known], [step["time"] for step in known]

@@ -136,6 +136,7 @@ def run_pipeline_steps(
             report=pipeline_options.report,
             passed=pipeline_options.report,
             points=pipeline_options.points,
+            default=default,
         )
         pipeline_options.finished(log)
         best = log.best.candidate
@@ -213,6 +214,9 @@ def _best_of_steps(
     the way of the default can still end further ahead, so both race before the steps that take long, which improve the winner;
     and again at the end.
     """
+    if default.sqnr >= options.enough:
+        options.report(_enough(default, options))
+        return default
     run = partial(run_steps, context, report=options.report, enough=options.enough)
     best = run([name for name in names if name in QUICK], start=start)
     wide = wide_if_useless(best, context, start) if may_widen else None
@@ -226,10 +230,12 @@ def _best_of_steps(
     best = _ahead(finer or best, default, context, options)
     best = run([entry.name for entry in others if entry.rank > _LAST_QUICK], start=best)
     if best.sqnr >= options.enough:
-        options.report(
-            f"{best.sqnr:.2f} dB are enough ({options.enough:.1f} dB): steps that did not run are left out"
-        )
+        options.report(_enough(best, options))
     return _ahead(best, default, context, options)
+
+
+def _enough(best: Candidate, options: PipelineOptions) -> str:
+    return f"{best.sqnr:.2f} dB are enough ({options.enough:.1f} dB): steps that did not run are left out"
 
 
 def _ahead(

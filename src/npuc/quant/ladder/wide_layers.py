@@ -18,7 +18,7 @@ from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.mixed_precision.frontier import frontier
 from npuc.quant.mixed_precision.mixing import Mixer, Pick
 from npuc.quant.mixed_precision.variants import OWN, WIDE, Variant
-from npuc.quant.widening import GAIN, CycleChange
+from npuc.quant.widening import GAIN, cost_in_words
 from npuc.words import counted
 
 USELESS = 10.0
@@ -96,12 +96,7 @@ def _words(best: Candidate, wide: Candidate, context: QuantizationContext) -> st
     assert context.cost_model is not None
     names, count = _counts(wide.scheme_of)
     listed = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-    before, after = (context.cost_model.network(graph) for graph in (best.quantized, wide.quantized))
-    cycles = (
-        f"for {CycleChange(before, after, context.cost_model.machine)}"
-        if before is not None and after is not None
-        else "at a cost that is not known, because it does not compile"
-    )
+    cycles = cost_in_words(context.cost_model, best.quantized, wide.quantized)
     return (
         f"{best.sqnr:.1f} dB would be of little use: 16 bits for {len(names)} of {counted(count, 'layer')} ({listed}) give "
         f"{wide.sqnr:.1f} dB, {cycles}; --no-widen leaves them out"
