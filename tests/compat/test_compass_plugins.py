@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from npuc.arrays import Array
 from npuc.cli.app import run_command
 from npuc.compat.compass.optimizer_plugins import OPERATORS
+from npuc.errors import PluginError
 from npuc.export.compass.text import parse_text
 from npuc.frontend.onnx.node_groups import Edge, nodes_between, nodes_like
 from npuc.frontend.onnx.subgraphs import RULES
@@ -282,3 +283,29 @@ def test_groups_of_nodes() -> None:
     assert [{key: node.name for key, node in match.items()} for match in found] == [{"n": "d", "m": "e"}]
     assert nodes_like(nodes, {"m": "Neg", "n": "Add"}, [Edge("m", "n", 0, 0)]) == []
     assert len(nodes_like(nodes, {"m": "Neg", "n": "Add"}, [Edge("m", "n", 0, 1)])) == 1
+
+
+def test_plugins_have_the_methods_that_they_derive(folder: Path) -> None:
+    from npuc.compat.compass.builder_plugins import BuilderOpPlugin, Node, OpType
+    from npuc.compat.compass.optimizer_plugins import PyNode
+    from npuc.compat.compass.parser_plugins import ParserOp, PluginType, register_plugin
+
+    @register_plugin(type=PluginType.Builder, version="1.2")
+    class Mine(BuilderOpPlugin):
+        """Claims nothing that is here."""
+
+        def get_graph_pattern(self) -> Any:
+            return [("a", OpType.Softmax)], []
+
+    plugin, node = Mine(), Node("n", OpType.Softmax)
+    assert plugin.set_target("X2_1204") and plugin.check_params([node]) and plugin.setup(node, [node])
+    assert plugin.generate_params(node, [node]) == [] and plugin.generate_descriptor(node, [node]) is None
+    with pytest.raises(NotImplementedError):
+        plugin.generate_code_name(node, [node])
+    layer = PyNode("layer", "Mine", params={"axis": 1}, attrs={"bits": 8})
+    assert layer.get_attrs("bits") == 8 and layer.get_param("no", optional=True, default_value=3) == 3
+    assert layer.get_constant("no", optional=True) is None
+    with pytest.raises(PluginError, match="layer 'layer' has no 'zero'"):
+        layer.get_attrs("zero")
+    with pytest.raises(PluginError, match="takes integers"):
+        ParserOp("ONNX", {}).remove_inputs_at(tensor_index="a", node_index=0)  # type: ignore[arg-type]

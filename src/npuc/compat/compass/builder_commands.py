@@ -183,7 +183,10 @@ def load_quantized(path: Path, weights: Path | None, target: Target) -> Graph:
 
 def dump_layers(graph: Graph, inputs: Mapping[str, Array], section: CfgSection, folder: Path) -> int:
     """Raw tensors of the layers that `dump_all_tensors` or `dump_tensors` asks for; how many."""
-    numbers = {int(word) for word in section.names("dump_tensors") if word.isdigit()}
+    words = section.names("dump_tensors")
+    if not all(word.isdigit() for word in words):
+        raise section.wrong("dump_tensors", "is no list of numbers such as 2,3")
+    numbers = set(map(int, words))
     everything = section.flag("dump_all_tensors")
     make_folder(folder)
     count = 0

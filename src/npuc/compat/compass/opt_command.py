@@ -103,6 +103,8 @@ def optimize(section: CfgSection, graph: Graph, target: Target) -> Optimized:
         )
     )
     make_folder(folder)
+    if section.flag("save_statistic_info") and samples is None:
+        say("W", "save_statistic_info has no effect without a dataset: there are no statistics")
     if section.flag("save_statistic_info") and samples is not None:
         momentum = section.number("running_statistic_momentum", 0.9, 0.0, 0.999999)
         observed = ObserverOptions(momenta=tuple(sorted({0.9, 0.99, momentum})))
@@ -140,6 +142,12 @@ def _check(section: CfgSection) -> None:
     if "metric" in section.values:
         for key in ("dataset", "data", "label"):
             section.required(key)
+    else:
+        for key in ("data", "label", "metric_batch_size"):
+            if key in section.values:
+                say("W", f"{key} has no effect without a metric")
+    if "dump_dir" in section.values and not section.flag("dump"):
+        say("W", "dump_dir has no effect without dump = true")
 
 
 def _quantized(
@@ -150,6 +158,10 @@ def _quantized(
     samples: Callable[[], Iterator[dict[str, Array]]] | None,
 ) -> Quantized:
     if is_quantized(graph):
+        say(
+            "W",
+            "the network brings its own scales: calibration data and the settings of quantization have no effect",
+        )
         return quantize_network(graph, None, None, target)
     method, limits = settings.method, value_limits(section, ir_layers(graph))
     ladder = ladder_of(section, partial(_first_figure, section, graph))
@@ -157,6 +169,11 @@ def _quantized(
     if ladder is not None:
         refuse_beside(section, settings.overrides)
     if "statistic_file" in section.values:
+        for key in ("calibration_data", "trim_infinity_before_statistic", "calibration_batch_size"):
+            if key in section.values and (
+                key != "calibration_data" or not section.flag("save_statistic_info")
+            ):
+                say("W", f"{key} has no effect beside statistic_file, which has the ranges")
         statistics = load_statistic_info(section.text("statistic_file"))
         check_statistics(graph, statistics)
         overrides = resolve_overrides(graph, settings.overrides)

@@ -80,6 +80,11 @@ REFUSED = {
     "gamut_preprocess": "'npuc import --source-format' converts YUV inside of a network",
     "input_dtype": "an input keeps the type of the model",
 }
+_BESIDE = {
+    "detection_postprocess": ("iou_threshold", "obj_threshold", "max_box_num"),
+    "preprocess_type": ("preprocess_params",),
+}
+"""Keys that say more of another."""
 _SHAPE = re.compile(r"\[([^\[\]]*)\]")
 _COLOURS = {
     "RGB2BGR": ("rgb", "bgr"),
@@ -106,6 +111,7 @@ def main(arguments: list[str]) -> int:
 def parse_model(section: CfgSection) -> Graph:
     """The float network of a section."""
     section.check_known(KEYS, IGNORED, REFUSED)
+    _check_alone(section)
     name = section.required("model_name")
     if "/" in name or name.startswith("."):
         raise section.wrong("model_name", "is no plain name")
@@ -130,6 +136,14 @@ def parse_model(section: CfgSection) -> Graph:
     say("I", f"{model}: inputs {', '.join(port.name for port in graph.inputs)}; "
         f"outputs {', '.join(port.name for port in graph.outputs)}", "Parser")  # fmt: skip
     return graph
+
+
+def _check_alone(section: CfgSection) -> None:
+    """A word about keys that mean something beside another only."""
+    for other, keys in _BESIDE.items():
+        for key in keys if other not in section.values else ():
+            if key in section.values:
+                say("W", f"{key} has no effect without {other}", "Parser")
 
 
 def write_float_ir(graph: Graph, section: CfgSection, folder: Path) -> Path | None:
@@ -237,8 +251,14 @@ def _with_preprocess(section: CfgSection, model: Path, options: ImportOptions) -
     channels = shape[1] if layout == "nchw" else shape[3]
     fields: dict[str, Any] = {"layout": layout, "pixel_format": "gray" if channels == 1 else "rgb"}
     fields |= {"resize": (height, width), "source_size": (height, width)}
-    for step, text in zip(steps, params, strict=True):
-        word = step.upper()
+    words = [step.upper() for step in steps]
+    if sum(word in _COLOURS for word in words) > 1 or words.count("RESIZE") > 1:
+        raise section.wrong("preprocess_type", "has a step twice, and there is one of a kind here")
+    if "STANDARDIZATION" in words[:-1]:
+        raise section.wrong(
+            "preprocess_type", "has a step behind STANDARDIZATION, which is the last one here"
+        )
+    for word, text in zip(words, params, strict=True):
         if word == "RESIZE":
             fields |= _resize(section, text, layout)
         elif word in _COLOURS:
@@ -252,7 +272,7 @@ def _with_preprocess(section: CfgSection, model: Path, options: ImportOptions) -
                 )
             fields["standardize"] = "channel" if axes == spatial else "image"
         else:
-            raise section.wrong("preprocess_type", f"has no step {step}")
+            raise section.wrong("preprocess_type", f"has no step {word}")
     preprocess = Preprocess.from_dict(fields)
     return replace(options, preprocess={port.name: preprocess}, fuse_preprocess=True)
 

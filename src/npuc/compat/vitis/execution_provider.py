@@ -21,7 +21,7 @@ from typing import Any
 
 import onnxruntime
 
-from npuc.compat.vitis.notices import unknown_option
+from npuc.compat.vitis.notices import unknown_option, without_effect
 from npuc.compat.vitis.targets import B4096, resolve_target
 from npuc.errors import FileFormatError, UsageError
 from npuc.files import make_folder, read_short
@@ -44,8 +44,20 @@ def InferenceSession(
     names = [entry[0] if isinstance(entry, tuple) else entry for entry in providers or ()]
     if NAME not in names:
         return plain_session()(path_or_bytes, sess_options, providers, provider_options, **kwargs)
+    others = [name for name in names if name not in (NAME, "CPUExecutionProvider")]
+    if others:
+        without_effect(
+            f"the provider {others[0]}", "what npuc does not take runs in the CPUExecutionProvider"
+        )
+    if kwargs:
+        raise UsageError(
+            f"{', '.join(kwargs)} cannot be given beside {NAME}",
+            fix="State them in SessionOptions, or leave them out",
+        )
     place = names.index(NAME)
     stated = (providers or ())[place]
+    if provider_options and len(provider_options) != len(names):
+        raise UsageError(f"provider_options has {len(provider_options)} entries for {len(names)} providers")
     options = stated[1] if isinstance(stated, tuple) else (provider_options or [{}] * len(names))[place]
     return provider.session(path_or_bytes, translated(options), sess_options)
 

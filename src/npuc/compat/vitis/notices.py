@@ -35,6 +35,11 @@ def refusal(identifier: str, text: str, fix: str = "", kind: type[NpucError] = U
     return kind(f"[{identifier}] {text}", fix=fix or None)
 
 
+def without_effect(name: str, reason: str) -> None:
+    """An argument that the vendor's tool has and that means nothing here."""
+    note(f"{name} is accepted and means nothing here: {reason}")
+
+
 def unknown_option(name: str, where: str) -> None:
     """An option that the vendor's tool does not have either: a warning, and an error under NPUC_COMPAT_STRICT=1."""
     text = f"{where} has no option '{name}'"

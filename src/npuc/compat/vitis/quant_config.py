@@ -54,6 +54,13 @@ _SWITCHES = {
     "keep_first_last_layer_accuracy": False,
     "keep_add_layer_accuracy": False,
 }
+_LAYER_KEYS = {
+    "layer_type",
+    "layer_name",
+    "quantizable_data_type",
+    "overall_quantize_config",
+    "tensor_quantize_config",
+}
 _FLOATS = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 _METHODS = {"maxmin": "max", "percentile": "percentile", "entropy": "kl", "mse": "mse", "diffs": "mse"}
 _STATISTICS = {"max": "max", "mean": "mean", "median": "median", "modal": "mode"}
@@ -71,6 +78,8 @@ _CONSTANT_ROUNDING = {
     "half_down": "half_down",
     "std_round": "half_away",
 }
+_OF_BIASES = ("bit_width", "method", "calib_statistic_method", "narrow_range", "round_mode")
+"""Settings of biases that the scale of their sums decides, or that are told."""
 _WIDE = {"wide_sum_bits": 48, "wide_bias_bits": 48, "bias_significant_bits": 0}
 """Fields of schemes of more than 8 bits, which the DPU does not have."""
 _LAYER_TYPES = {
@@ -159,10 +168,20 @@ def parse_quant_config(content: Mapping[str, Any], bits: int = 8) -> TorchQuantS
     device = content.get("target_device", "DPU")
     if device not in ("DPU", "CPU", "GPU"):
         raise _wrong(f"target_device is {device!r}", "Give DPU, CPU or GPU")
-    overall = {"bit_width": bits, **_plain(content), **_plain(_group(content, "overall_quantize_config"))}
+    overall = {
+        "bit_width": bits,
+        **_plain(content, outer=True),
+        **_plain(_group(content, "overall_quantize_config")),
+    }
     tensors = _tensors(overall, _group(content, "tensor_quantize_config"))
     stated = "overall_quantize_config" in content or "tensor_quantize_config" in content
-    scheme = _scheme(tensors, device, "overall_quantize_config", content.get("quantizable_data_type"))
+    scheme = _scheme(
+        tensors,
+        _group(content, "tensor_quantize_config"),
+        device,
+        "overall_quantize_config",
+        content.get("quantizable_data_type"),
+    )
     forms = [
         form
         for name, form in (
@@ -180,14 +199,14 @@ def parse_quant_config(content: Mapping[str, Any], bits: int = 8) -> TorchQuantS
         raise _wrong("layer_quantize_config is not a list of objects")
     for number, entry in enumerate(entries):
         where = f"layer_quantize_config[{number}]"
+        for name in entry.keys() - _LAYER_KEYS:
+            unknown_option(name, where)
         kind, name = entry.get("layer_type"), entry.get("layer_name")
         if (kind is None) == (name is None):
             raise _wrong(f"{where} has to name a layer_type or a layer_name, and the other is null")
-        settings = _tensors(
-            {**overall, **_plain(_group(entry, "overall_quantize_config"))},
-            _group(entry, "tensor_quantize_config"),
-        )
-        level = _scheme(settings, device, where, entry.get("quantizable_data_type"))
+        single = _group(entry, "tensor_quantize_config")
+        settings = _tensors({**overall, **_plain(_group(entry, "overall_quantize_config"))}, single)
+        level = _scheme(settings, single, device, where, entry.get("quantizable_data_type"))
         if not isinstance(level, dict):
             level = {"activation": level, "weight": level}
         method = _range_method(settings["activation"])
@@ -198,9 +217,10 @@ def parse_quant_config(content: Mapping[str, Any], bits: int = 8) -> TorchQuantS
         if op is None:
             raise _wrong(f"{where}: there is no layer_type '{kind}'", f"Known are {', '.join(_LAYER_TYPES)}")
         types[op], type_methods[op] = level, method
-    if switches["include_cle"] and "include_cle" in content:
+    if "include_cle" in content:
         note(
-            "include_cle: npuc equalizes where per-tensor scales cost accuracy, and keeps it where outputs gain"
+            f"include_cle={str(switches['include_cle']).lower()}: npuc equalizes where per-tensor scales cost accuracy, and "
+            "keeps it where outputs gain; include_bias_corr=false turns both off"
         )
     return TorchQuantSettings(
         QuantizationConfig(scheme=scheme, types=types, activation_forms=tuple(forms) or None),
@@ -223,12 +243,14 @@ def _tensors(overall: Mapping[str, Any], single: Mapping[str, Any]) -> dict[str,
     return {name: base | _plain(_group(single, name)) for name in _CLASSES}
 
 
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a quantizer, checked; `data_type` is another spelling of `datatype`."""
+def _plain(settings: Mapping[str, Any], outer: bool = False) -> dict[str, Any]:
+    """The settings of a quantizer, checked; `data_type` is another spelling of `datatype`. An outer object has more keys."""
     values = {}
     for name, value in settings.items():
         name = "datatype" if name == "data_type" else name
         if name not in _DEFAULT:
+            if not outer:
+                unknown_option(name, "a quantizer of the configuration")
             continue
         value = value.lower() if isinstance(value, str) else value
         if value not in _CHOICES[name] or (name == "bit_width" and isinstance(value, bool)):
@@ -238,9 +260,13 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scheme(
-    tensors: Mapping[str, Mapping[str, Any]], device: str, where: str, classes: Any = None
+    tensors: Mapping[str, Mapping[str, Any]],
+    own: Mapping[str, Any],
+    device: str,
+    where: str,
+    classes: Any = None,
 ) -> str | dict[str, Any]:
-    """The scheme of a layer."""
+    """The scheme of a layer; `own` is what is stated of single tensors."""
     weights, results = tensors["weights"], tensors["activation"]
     kinds = {settings["datatype"] for settings in tensors.values()}
     if kinds != {"int"}:
@@ -252,6 +278,7 @@ def _scheme(
         return _FLOATS[kinds.pop()]
     for settings in (weights, results):
         _check(settings, device, where)
+    _check_shared(tensors, own, where)
     changes: dict[str, Any] = {
         "activation": _integer(results),
         "weight": _integer(weights),
@@ -306,6 +333,30 @@ def _check(settings: Mapping[str, Any], device: str, where: str) -> None:
         raise _wrong(
             f"{where}: the DPU has powers of two and one scale a tensor",
             'Say "target_device": "CPU", or change them',
+        )
+
+
+def _check_shared(tensors: Mapping[str, Mapping[str, Any]], own: Mapping[str, Any], where: str) -> None:
+    """Refuse what is stated of tensors that have no settings of their own here, where it is not that of those that decide."""
+    weights, results = tensors["weights"], tensors["activation"]
+    for name, other, shared in (("input", "activation", results), ("bias", "weights", weights)):
+        for key, value in _plain(_group(own, name)).items():
+            if value == shared[key] or (name == "bias" and key in _OF_BIASES):
+                continue
+            raise _wrong(
+                f"{where}: {key} of {name} is {value}, and that of {other} is {shared[key]}, which decides here"
+            )
+    if "bit_width" in _group(own, "bias") and tensors["bias"]["bit_width"] != weights["bit_width"]:
+        note(f"{where}: bit_width of bias means nothing here: biases have the bits that the machine states")
+    if results["per_channel"]:
+        note(f"{where}: per_channel is that of weights: activations have one scale a tensor")
+    if results["scale_type"] == "poweroftwo" and results["round_mode"] not in ("std_round", "half_up"):
+        raise _wrong(f"{where}: round_mode {results['round_mode']} of activation: the DPU rounds halves up")
+    batches = results["calib_statistic_method"]
+    if results["method"] not in ("maxmin", "diffs") and batches != _DEFAULT["calib_statistic_method"]:
+        note(
+            f"{where}: calib_statistic_method {batches} means nothing for the method {results['method']}, which sees all "
+            "batches at once"
         )
 
 

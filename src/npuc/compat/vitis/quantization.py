@@ -6,7 +6,7 @@ the scheme of the preset; options change single fields of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +83,10 @@ def network_of(path: Path | str, input_shapes: Mapping[str, tuple[int, ...]] | N
     return network_to_quantize(path, ImportOptions(input_shapes=dict(input_shapes or {})))
 
 
-def float_layers(graph: Graph, keeps_integers: Callable[[str], bool]) -> tuple[str, ...]:
-    """The layers of which no original node is to be quantized.
+def float_layers(
+    graph: Graph, keeps_integers: Callable[[str], bool], floats: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The layers of which no original node is to be quantized, and those that have one of the nodes `floats`.
 
     A layer has the nodes that were fused into it: a convolution that is to be quantized stays so, whatever is said of its relu.
     """
@@ -94,6 +96,7 @@ def float_layers(graph: Graph, keeps_integers: Callable[[str], bool]) -> tuple[s
         for op in graph.ops
         if isinstance(op, TopOp) and not isinstance(op, top.WeightOp) and op.results
         if not any(keeps_integers(name) for name in layer_names(op, aliases))
+        or not set(floats).isdisjoint(layer_names(op, aliases))
     )
 
 

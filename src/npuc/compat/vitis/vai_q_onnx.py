@@ -26,7 +26,7 @@ from onnxruntime.quantization import (
 from npuc.arrays import Array
 from npuc.calib.random_inputs import random_inputs
 from npuc.compat.vitis.dumps import DumpFolder
-from npuc.compat.vitis.notices import near_names, note, unknown_option, warn
+from npuc.compat.vitis.notices import near_names, note, unknown_option, warn, without_effect
 from npuc.compat.vitis.quantization import (
     dpu_scheme,
     dpu_settings,
@@ -81,6 +81,8 @@ _EXTRA_OPTIONS = {
 }
 _OF_THE_FORM = ("ForceQuantizeNoInputCheck", "AddQDQPairToWeight")
 """Options that decide where nodes stand in the file, and no integer."""
+_WEIGHTED = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+"""Operators that make their layer float if they are not quantized, whatever was fused behind them."""
 _METHODS = {
     "NonOverflow": "max",
     "MinMSE": None,
@@ -110,16 +112,16 @@ def quantize_static(
     use_external_data_format: bool = False,
     extra_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Quantize an ONNX model on the data of a reader and write it in a format; random data if there is no reader.
-
-    `optimize_model` means nothing here: npuc always folds and fuses before it quantizes.
-    """
+    """Quantize an ONNX model on the data of a reader and write it in a format; random data if there is no reader."""
     _check_format(quant_format)
+    if not optimize_model:
+        without_effect("optimize_model=False", "npuc always folds and fuses before it quantizes")
     extra = _extra(extra_options)
     scheme = _scheme(calibrate_method, per_channel, reduce_range, activation_type, weight_type, extra)
     path = existing_model(model_input)
+    whole = _nodes_of(path)
     nodes = _selected(
-        _nodes_of(path),
+        whole,
         input_nodes or (),
         output_nodes or (),
         op_types_to_quantize,
@@ -132,7 +134,10 @@ def quantize_static(
         raise UsageError(f"{path} is quantized already", fix="Give the float model")
     config, target = dpu_settings() if scheme == dpu_scheme() else (QuantizationConfig(scheme=scheme), None)
     if nodes is not None:
-        config = config.with_layers(float_layers(graph, nodes.__contains__), "float")
+        floats = {
+            name for node in whole if node.op_type in _WEIGHTED for name in (node.name, *node.output)
+        } - nodes
+        config = config.with_layers(float_layers(graph, nodes.__contains__, floats - {""}), "float")
     samples = None
     if calibration_data_reader is None:
         warn("there is no data reader: ranges come from random data, and accuracy means nothing")
@@ -212,9 +217,7 @@ def _extra(options: Mapping[str, Any] | None) -> dict[str, Any]:
         if not isinstance(value, _EXTRA_OPTIONS[name]):
             raise UsageError(f"extra_options['{name}'] is {value!r}, and has to be True or False")
         if name in _OF_THE_FORM:
-            note(
-                f"extra_options['{name}'] is accepted and means nothing here: the integers are the same either way"
-            )
+            without_effect(f"extra_options['{name}']", "the integers are the same either way")
         known[name] = value
     return known
 
@@ -232,6 +235,12 @@ def _scheme(
             raise UsageError(
                 "powers of two are for signed integers", fix="Give QuantType.QInt8 for both types"
             )
+        for name in ("ActivationSymmetric", "WeightSymmetric"):
+            if not extra.get(name, True):
+                raise UsageError(
+                    f"extra_options['{name}'] is False, and powers of two are symmetric",
+                    fix="Give a CalibrationMethod, or leave it out",
+                )
         return dpu_scheme(weight=weight_type, per_channel=per_channel)
     if not isinstance(method, CalibrationMethod) or method.name not in _METHODS:
         raise UsageError(
@@ -240,6 +249,11 @@ def _scheme(
         )
     scales = "symmetric" if extra.get("ActivationSymmetric", False) else "affine"
     affine_weights = weight is QuantType.QUInt8 or not extra.get("WeightSymmetric", True)
+    if affine_weights and reduce_range:
+        raise UsageError(
+            "reduce_range is for symmetric weights here",
+            fix="Leave it out, or give QuantType.QInt8 and WeightSymmetric=True",
+        )
     if affine_weights and per_channel:
         raise UsageError(
             "affine weights have one scale a tensor here",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.compat.vitis.notices import note
+from npuc.compat.vitis.notices import note, without_effect
 from npuc.compat.vitis.pytorch_nndct.inspector import report_of
 from npuc.compat.vitis.targets import B4096, resolve_target
 from npuc.errors import UsageError
@@ -49,6 +49,8 @@ class VitisInspector:
         files = {dump_results_file: dump_results, plot_file: plot, dump_model_file: dump_model}
         for file in (file for file, is_written in files.items() if is_written):
             writable(file)
+        if verbose:
+            without_effect("verbose", f"{dump_results_file} has the device of every layer, with reasons")
         shapes = _shapes(model, input_shape)
         example = [np.zeros(shape, np.float32) for shape in shapes]
         graph = expanded(imported(model, example[0] if len(example) == 1 else example)[0])

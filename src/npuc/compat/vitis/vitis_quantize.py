@@ -34,7 +34,7 @@ from npuc.compat.vitis.keras_strategy import (
     read_strategy,
     strategy_of,
 )
-from npuc.compat.vitis.notices import note
+from npuc.compat.vitis.notices import note, without_effect
 from npuc.compat.vitis.quantization import single_rows
 from npuc.compat.vitis.vai_q_onnx import write_weights
 from npuc.compat.vitis.xmodels import open_xmodel
@@ -90,6 +90,10 @@ class VitisQuantizer:
     ) -> Any:
         """The quantized model; `kwargs` are the vendor's."""
         calib_steps = kwargs.pop("calib_step", calib_steps)
+        if verbose:
+            without_effect("verbose", "the layers that stay float are always told")
+        if add_shape_info:
+            without_effect("add_shape_info", "every tensor has its shape")
         strategy = self._strategy = strategy_of(self._name, self._settings | kwargs)
         if strategy.needs_data and calib_dataset is None:
             raise UsageError(

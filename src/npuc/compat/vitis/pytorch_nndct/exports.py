@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from npuc.compat.vitis.dumps import DumpFolder
-from npuc.compat.vitis.notices import note, refusal
+from npuc.compat.vitis.notices import note, refusal, without_effect
 from npuc.debug.layers import layer_tensors
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import UsageError
@@ -72,6 +72,10 @@ class ExportedFiles:
             )
         if not native_onnx:
             note("native_onnx=False: ONNX's own QuantizeLinear and DequantizeLinear are written all the same")
+        if verbose:
+            without_effect("verbose", "what is written is always told")
+        if opt_graph:
+            without_effect("opt_graph", "the network is folded and fused before it is quantized")
         path = make_folder(Path(output_dir)) / f"{self.name}_int.onnx"
         export_quantized_onnx(graph, path)
         _check_opset(path, opset_version)
@@ -81,6 +85,8 @@ class ExportedFiles:
 
     def export_torch_script(self, output_dir: Path | str = "quantize_result", verbose: bool = False) -> None:
         """Write `<Model>_int.pt`, which `torch.jit.load` reads; it computes the same integers."""
+        if verbose:
+            without_effect("verbose", "what is written is always told")
         path = make_folder(Path(output_dir)) / f"{self.name}_int.pt"
         exported = self._exported()
         export_torch(exported.graph, path, described_as(exported.signature))

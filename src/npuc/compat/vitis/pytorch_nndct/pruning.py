@@ -102,9 +102,13 @@ class IterativePruningRunner(_Runner):
         _check_mode(mode)
         channels = self._channels.excluding(excluded_names(self.model, excludes))
         if spec_path is not None:
+            if removal_ratio is not None or threshold is not None:
+                raise _invalid("spec_path says what is removed, and removal_ratio or threshold is given, too")
             return self._pruned(channels, self._saved(Path(spec_path), channels), mode)
         if removal_ratio is None and threshold is None:
             raise _invalid("prune needs removal_ratio, threshold or spec_path")
+        if removal_ratio is not None and threshold is not None:
+            raise _invalid("prune takes removal_ratio or threshold, and both are given")
         ratio = _ratio(removal_ratio) if removal_ratio is not None else float(threshold or 0)
         own = self._path(f"_ratio_{ratio:g}.spec")
         if mode == "slim" and own.exists() and _read(own).get("channels") == _sizes(channels):

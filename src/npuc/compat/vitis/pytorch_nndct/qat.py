@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from npuc.compat.vitis.notices import note, refusal
-from npuc.compat.vitis.pytorch_nndct.arguments import arguments_tuple, module_of
+from npuc.compat.vitis.notices import note, refusal, without_effect
+from npuc.compat.vitis.pytorch_nndct.arguments import arguments_tuple, module_of, placed
 from npuc.compat.vitis.pytorch_nndct.exports import ExportedFiles, called
 from npuc.compat.vitis.pytorch_nndct.stubs import layers_between_stubs, with_float_layers
 from npuc.compat.vitis.quant_config import read_quant_config
@@ -44,6 +44,7 @@ class QatProcessor(ExportedFiles):
                 "mix_bit is not documented by the vendor",
                 "Widths of single layers are in the configuration of npuc.train.prepare",
             )
+        placed(device)
         self._module = module_of(model)
         self.name = type(self._module).__name__
         self._settings = read_quant_config(None, bitwidth)
@@ -58,7 +59,12 @@ class QatProcessor(ExportedFiles):
     ) -> TrainableModel:
         """The module with learned scales for weights and activations."""
         if calib_dir:
-            note("calib_dir: ranges come from the first batch here")
+            without_effect("calib_dir", "ranges come from the first batch")
+        if allow_reused_module:
+            without_effect(
+                "allow_reused_module",
+                "modules without weights may be used again, and shared weights are refused",
+            )
         tensors = described((self._arguments, {}), is_tensor)[1]
         graph = expanded(self._call.graph)
         try:
@@ -115,6 +121,8 @@ class QatProcessor(ExportedFiles):
                 "Call to_deployable first",
                 FileMissingError,
             )
+        if used_for_xmodel:
+            without_effect("used_for_xmodel", "the integers are those of the xmodel in any case")
         self._integers = IntegerModule(load_graph(path), self._call.signature).eval()
         return self._integers
 

@@ -18,7 +18,7 @@ import torch
 
 from npuc.calib.calibration import calibrate
 from npuc.calib.sources import open_data
-from npuc.compat.vitis.notices import note, refusal, warn
+from npuc.compat.vitis.notices import note, refusal, warn, without_effect
 from npuc.compat.vitis.pytorch_nndct.arguments import arguments_tuple, module_of, placed
 from npuc.compat.vitis.pytorch_nndct.exports import ExportedFiles, called
 from npuc.compat.vitis.pytorch_nndct.names import own_name, vendor_names
@@ -71,6 +71,7 @@ class torch_quantizer(ExportedFiles):
         if state_dict_file is not None:
             self.module.load_state_dict(_state_of(Path(state_dict_file)))
         self._settings = read_quant_config(quant_config_file, bitwidth)
+        self._stated = _settings_text(quant_config_file, bitwidth, target)
         if target is None and self._settings.for_dpu:
             target = B4096
         self._target = None if target is None else resolve_target(target)
@@ -83,6 +84,7 @@ class torch_quantizer(ExportedFiles):
         if self.mode == "calib":
             self._observed = ObservedModule(self.module, self._call).eval()
         else:
+            self._check_settings()
             self._integers = IntegerModule(self._saved(), self._call.signature).eval()
         torch_quantizer.latest = self
 
@@ -147,6 +149,16 @@ class torch_quantizer(ExportedFiles):
         source = open_data(graph, samples)
         overrides = _overrides(graph, settings)
         if overrides:
+            if self._finetune:
+                raise refusal(
+                    "QUANTIZER_TORCH_QUANT_CONFIG",
+                    "fast_finetune is not supported beside methods for single layers",
+                    "State one method for the whole model, or leave out fast_finetune",
+                )
+            if settings.correct:
+                without_effect(
+                    "include_bias_corr", "biases are corrected where the whole model has one method"
+                )
             table = calibrate(graph, source, settings.method or "mse", overrides=overrides)
             return quantize_network(graph, table, config, self._target)
         ladder = PipelineOptions(steps=("adaquant",)) if self._finetune else None
@@ -185,10 +197,26 @@ class torch_quantizer(ExportedFiles):
             "fast_finetuned": self._finetune,
             "bias_corrected": done.corrected,
             "version": "3.5.0",
-            "npuc": {"network": f"{self.name}_calib.mlir", "weights": _digest(self.module)},
+            "npuc": {
+                "network": f"{self.name}_calib.mlir",
+                "weights": _digest(self.module),
+                "settings": self._stated,
+            },
         }
 
     # Test
+
+    def _check_settings(self) -> None:
+        """The settings of 'test' are those of the calibration; what is left out is taken from there."""
+        before = self._saved_info()["npuc"].get("settings", {})
+        for name, value in self._stated.items():
+            default = {"bitwidth": 8}.get(name)
+            if value != default and value != before.get(name):
+                raise refusal(
+                    "QUANTIZER_TORCH_CALIB_RESULT_MISMATCH",
+                    f"{name} is not that of the calibration in {self.output_dir / _INFO}",
+                    "Calibrate with it: the integers are made there",
+                )
 
     def _saved_info(self) -> dict[str, Any]:
         path = self.output_dir / _INFO
@@ -243,6 +271,12 @@ def dump_xmodel(output_dir: Path | str = "quantize_result", deploy_check: bool =
 
 def load_vai_ops() -> None:
     """Nothing to load: files that npuc writes hold operators of torch and ONNX alone."""
+
+
+def _settings_text(config: Path | str | None, bitwidth: int, target: str | None) -> dict[str, Any]:
+    """What decides the integers, as it is compared with a calibration before."""
+    digest = None if config is None else hashlib.sha256(Path(config).read_bytes()).hexdigest()
+    return {"quant_config_file": digest, "bitwidth": bitwidth, "target": target}
 
 
 def _overrides(graph: Graph, settings: TorchQuantSettings) -> dict[str, str]:

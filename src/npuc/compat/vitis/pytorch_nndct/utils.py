@@ -35,9 +35,15 @@ def register_custom_op(
         ops: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            given = dict(zip(names, args, strict=False)) | {
-                key: value for key, value in kwargs.items() if key in names
-            }
+            wrong = [key for key in kwargs if key not in names]
+            given = dict(zip(names, args, strict=False)) | kwargs
+            missing = [name for name in tensors if name not in given]
+            if wrong or missing or len(args) > len(names):
+                raise refusal(
+                    "QUANTIZER_TORCH_OP_REGIST",
+                    f"{op_type} takes {', '.join(names)}, and is called with {len(args)} arguments"
+                    + (f" and {', '.join(kwargs)}" if kwargs else ""),
+                )
             values = tuple((name, given[name]) for name in attributes if name in given)
             key = tuple((name, repr(value)) for name, value in values)
             if key not in ops:
