@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h native/ort/*.c native/ort/*.h)
 
-.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir peers-sophgo test-sophgo bench-qdq test-frameworks test-browser test-site test-notebooks notebooks studio test-studio sanitize tsan prove-c fuzz soak mutate bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore bench-compression docs licences sbom site wheels release-check release-check-arm clean
+.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir peers-sophgo test-sophgo bench-qdq test-frameworks test-browser test-site test-notebooks notebooks studio test-studio sanitize tsan prove-c fuzz soak mutate bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore bench-compression docs licences sbom site wheels release-check release-check-arm clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -41,6 +41,7 @@ help:
 	@echo "  make soak             JOBS=1000000: jobs over 8 threads and 2 processes, with cancels, timeouts and device faults; none lost, memory flat"
 	@echo "  make mutate           COUNT=100: faults planted at random, by room; which share of them the tests notice"
 	@echo "  make sweep            every model for every target: compiled, executed, compared to the bit, checked for races"
+	@echo "  make zoo              networks x targets: accuracy, cycles, bound, bytes, memory, compile time; what has a result is kept; writes docs/zoo-figures.md"
 	@echo "  make zoo-models       fetch and build the networks of benchmarks/zoo.yaml; timm and its like go to build/peers/zoo (1.8 GB)"
 	@echo "  make sweep-zoo        these networks through import, quantization, two targets and the sanitizer, compared by slice"
 	@echo "benchmarks:"
@@ -298,6 +299,9 @@ sweep: $(STAMPS)/bench
 # The first run fetches 300 MB of wheels and builds for some ten minutes.
 zoo-models: $(STAMPS)/test
 	$(BIN)/python benchmarks/zoo_models.py
+
+zoo: $(STAMPS)/test $(STAMPS)/bench
+	$(BIN)/python benchmarks/zoo_figures.py --write-docs
 
 sweep-zoo: zoo-models
 	$(BIN)/python benchmarks/sweep_zoo.py --write-docs
