@@ -24,15 +24,15 @@ from onnx import TensorProto, helper, numpy_helper
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import CompileOptions
 from npuc.flow import compile_network, network_to_quantize, quantize_network, ranges_from, schemes_of
-from npuc.target import load_target
+from npuc.target import Target, load_target
 
 _CHANNELS, _PIXELS = 8, 16
 _BLOCK = 3
 """Layers of a block: two convolutions and an addition."""
 
 
-def residual_network(layers: int) -> onnx.ModelProto:
-    """So many layers, about; every convolution has weights of its own."""
+def residual_network(layers: int, pixels: int = _PIXELS) -> onnx.ModelProto:
+    """So many layers, about, on an image of some pixels in each direction; every convolution has weights of its own."""
     random = np.random.default_rng(0)
     nodes, weights, x = [], [], "x"
     for block in range(max(1, layers // _BLOCK)):
@@ -46,7 +46,7 @@ def residual_network(layers: int) -> onnx.ModelProto:
             y = out
         nodes.append(helper.make_node("Add", [x, y], [f"a{block}"]))
         x = f"a{block}"
-    shape = [1, _CHANNELS, _PIXELS, _PIXELS]
+    shape = [1, _CHANNELS, pixels, pixels]
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", x)]
     graph = helper.make_graph(nodes, "growth", ports[:1], ports[1:], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
@@ -54,12 +54,11 @@ def residual_network(layers: int) -> onnx.ModelProto:
     return model
 
 
-def measure(layers: int, target_name: str, level: int) -> tuple[float, float, int]:
+def measure(layers: int, target: Target, level: int, pixels: int = _PIXELS) -> tuple[float, float, int]:
     """CPU seconds of a compilation, megabytes that it adds to the peak, and the bytes of its instructions."""
-    target = load_target(target_name)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "growth.onnx"
-        onnx.save(residual_network(layers), path)
+        onnx.save(residual_network(layers, pixels), path)
         graph = network_to_quantize(path, None)
     ranges = ranges_from(graph, random_data(graph, 1, 0), schemes_of(graph, None, target), "max")
     network = quantize_network(graph, ranges, None, target).graph
@@ -90,7 +89,7 @@ def main() -> None:
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one is not None:
-        print(*measure(given.one, given.target, given.level))
+        print(*measure(given.one, load_target(given.target), given.level))
         return
     print(f"{'layers':>8s} {'s':>8s} {'ms/layer':>9s} {'MB':>8s} {'stream KB':>9s} {'exponent':>9s}")
     last: tuple[int, float] | None = None
