@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -22,6 +23,9 @@ def run_vendor_command(vendor: Vendor, name: str, arguments: Sequence[str]) -> i
         identifier = vendor.error_identifiers.get(error.code)
         if identifier and not error.message.startswith(identifier):
             error.message = f"{identifier}: {error.message}"
+        for own, theirs in vendor.option_names.items():
+            error.message = re.sub(rf"{own}(?![\w-])", theirs, error.message)
+            error.fix = re.sub(rf"{own}(?![\w-])", theirs, error.fix) if error.fix else None
         raise
 
 

@@ -31,3 +31,5 @@ class Vendor:
     """The names by which C++ programs link the vendor's runtime: `vart-runner` for -lvart-runner."""
     error_identifiers: Mapping[str, str] = field(default_factory=dict)
     """The identifier that the vendor's documents give to an error, by npuc's code of it."""
+    option_names: Mapping[str, str] = field(default_factory=dict)
+    """What the vendor calls an option of npuc that errors speak of."""

@@ -26,4 +26,5 @@ VENDOR = Vendor(
         "mqbench.utils.state": "npuc.compat.tpumlir.mqbench",
         "transform.TpuLang": "npuc.compat.tpumlir.tpulang",
     },
+    option_names={"--outputs": "--output_names", "--input-shape": "--input_shapes"},
 )

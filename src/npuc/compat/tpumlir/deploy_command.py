@@ -133,6 +133,8 @@ def main(arguments: list[str]) -> int:
     if options.fuse_preprocess:
         graph = with_fused_inputs(graph, options.customization_format)
     inputs = read_inputs(graph, options.test_input, "--test_input") if options.test_input else None
+    for side, ports in (("input", graph.inputs), ("output", graph.outputs)):
+        _listed(options, side, [port.name for port in ports])
     quantized = _quantized(graph, target, inputs, options)
     files = _files(graph, options)
     save_graph(quantized.graph, files["tpu.mlir"])

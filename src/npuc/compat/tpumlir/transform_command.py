@@ -38,6 +38,9 @@ _MOSAICS = ("gbrg", "grbg", "bggr", "rggb")
 """Orders of the four colours of a sensor; no image file has them, so that inputs are arrays of four channels."""
 
 
+_MEAN, _SCALE = "0.0,0.0,0.0", "1.0,1.0,1.0"
+
+
 def parser() -> VendorParser:
     """The options of the command."""
     own = VendorParser(
@@ -55,8 +58,8 @@ def parser() -> VendorParser:
     own.add("--keep_aspect_ratio", action="store_true", help="keep the ratio of the sides, and pad")
     own.add("--pad_value", type=int, default=0)
     own.add("--pad_type", type=keyword("center", "corner", "normal"), default="center")
-    own.add("--mean", default="0.0,0.0,0.0")
-    own.add("--scale", default="1.0,1.0,1.0")
+    own.add("--mean", default=_MEAN)
+    own.add("--scale", default=_SCALE)
     own.add("--pixel_format", type=keyword(*_PIXEL_FORMATS, *_MOSAICS), default="bgr")
     own.add("--channel_format", type=keyword("nchw", "nhwc", "none"), default="nchw")
     own.add("--output_names", type=comma_list, default=[], help="tensors at which the network ends")
@@ -95,12 +98,12 @@ def main(arguments: list[str]) -> int:
     graph.name = origin.name = options.model_name
     # A quantized model takes and gives real numbers in this toolchain.
     real = run_pipeline(graph, "float-ends")
+    inputs = read_inputs(real, options.test_input, "--test_input") if options.test_input else None
     written = _write_network(real, origin, target, options)
     print(f"Mlir file generated: {', '.join(map(str, written))}")
-    if not options.test_input:
+    if inputs is None:
         return 0
     names = names_of(real)
-    inputs = read_inputs(real, options.test_input, "--test_input")
     write_npz(target.with_name(f"{options.model_name}_in_f32.npz"), names.outward(as_float(inputs)))
     tensors: dict[str, Array] = {**inputs, **FloatEngine(real, fetch=ALL_TENSORS).run(inputs)}
     stored = real_tensors(real, tensors)
@@ -194,6 +197,7 @@ def _channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _preprocess(graph: Graph, layout: str, options: Namespace) -> dict[str, Preprocess]:
     """The preprocessing of every input that an image fits; none if the channel format is none, or the colours are a mosaic."""
     if options.channel_format == "none":
+        _tell_unused(options, "--channel_format none says that inputs are no images")
         return {}
     if options.pixel_format in _MOSAICS:
         warn(
@@ -221,8 +225,28 @@ def _preprocess(graph: Graph, layout: str, options: Namespace) -> dict[str, Prep
             "interpolation": "bilinear" if "use_pil_resize" in options.debug_cmd else "opencv-linear",
         }
         by_input[port.name] = Preprocess.from_dict(fields)
+    if not by_input:
+        _tell_unused(
+            options, f"no input has the {CHANNELS[pixel_format]} channels of {options.pixel_format} images"
+        )
     _print_preprocess(options, by_input)
     return by_input
+
+
+def _tell_unused(options: Namespace, reason: str) -> None:
+    """A line about options of images, where there are none."""
+    stated = [
+        f"--{name}"
+        for name, default in (
+            ("mean", _MEAN),
+            ("scale", _SCALE),
+            ("resize_dims", None),
+            ("keep_aspect_ratio", False),
+        )
+        if getattr(options, name) != default
+    ]
+    if stated:
+        warn(f"model_transform.py: {', '.join(stated)} without effect: {reason}")
 
 
 def _resize(text: str | None, height: int, width: int) -> tuple[int, int]:
