@@ -47,29 +47,30 @@ def test_the_tuned_network_is_no_worse_than_the_plain_one(root: Path) -> None:
     assert set(table) >= {"image", "logits"}
 
 
-def _uneven(scale: float) -> Graph:
-    """A network whose first tensor has one channel that is much larger than the others, and no more important."""
+def _uneven(*scales: float) -> Graph:
+    """A network whose hidden tensors each have one channel that is larger than the others, and no more important."""
     rng = np.random.default_rng(0)
     graph = Graph.empty([("x", tensor_type((1, 4, 12, 12), "f32"))])
     value = graph.inputs[0].value
-    sizes = np.ones(8, np.float32)
-    sizes[0] = scale
-    layers = [
-        ("first", (8, 4, 1, 1), sizes[:, None, None, None]),
-        ("second", (6, 8, 3, 3), 1 / sizes[:, None, None]),
-    ]
-    for name, shape, factor in layers:
-        array = (rng.normal(size=shape) / 3 * factor).astype(np.float32)
+    channels, before = 4, np.ones(4, np.float32)
+    for number, name in enumerate(("first", "second", "third")[: len(scales) + 1]):
+        last = number == len(scales)
+        sizes = np.ones(6 if last else 8, np.float32)
+        sizes[0] = 1 if last else scales[number]
+        window = (3, 3) if last else (1, 1)
+        array = rng.normal(size=(len(sizes), channels, *window)) / 3
+        array = (array * sizes[:, None, None, None] / before[:, None, None]).astype(np.float32)
+        channels, before = len(sizes), sizes
         weight, bias = (
             graph.add_weight(f"{name}/w", array),
-            graph.add_weight(f"{name}/b", np.zeros(shape[0], np.float32)),
+            graph.add_weight(f"{name}/b", np.zeros(len(sizes), np.float32)),
         )
         conv = top.Conv.make(value, weight.output, bias.output, name=f"{name}/conv", **_WINDOW)
         silu = top.SiLU.make(conv.y, name=name)
         for op in (weight, bias, conv, silu):
             graph.block.add_op(op)
         value = silu.y
-    graph.set_outputs([("second", value)])
+    graph.set_outputs([(name, value)])
     return graph
 
 
@@ -96,6 +97,17 @@ def test_a_tensor_that_spoils_the_outputs_gets_sixteen_bits() -> None:
             sum(np.square(engine.run(s)["second"] - exact.run(s)["second"]).sum() for s in _samples(4))
         )
     assert errors[1] < errors[0] / 10
+
+
+def test_tensors_whose_noise_another_one_hides_get_sixteen_bits_too() -> None:
+    graph = _uneven(300.0, 30.0)
+    done, _ = quantize_on_data(graph, open_data(graph, _samples(12)), threads=1)
+    found = [note for note in done.graph.notes if note.startswith("16 bits for what rounding hurts most")]
+    assert [note.split("(")[1].split(")")[0] for note in found] == [
+        "first/conv, first",
+        "second/conv, second",
+    ]
+    assert integer_types(done.graph)["second"].dtype.name == "i16"
 
 
 def test_a_stated_scheme_and_an_even_network_keep_eight_bits() -> None:
