@@ -1,10 +1,11 @@
 """One job of the accuracy benchmark: a network, a scheme and one way of working of a tool, quantized and measured.
 
 The result is a JSON file of its own, `NETWORK.SCHEME.ENTRY.json`, under benchmarks/results/accuracy, which is committed. It
-states its protocol (samples, steps, device, seed); a job whose file has the same protocol is done, so a benchmark that was
-stopped goes on where it was. Hits of single images, or draws of mAP, are in the file, too: differences of any two are paired.
+states its protocol (samples, steps, device, seed); a job whose file has the same protocol is done, whatever the device was, so a
+benchmark that was stopped goes on where it was. Hits of single images, or draws of mAP, are in the file, too: differences of any
+two are paired.
 
-    python benchmarks/accuracy_job.py mobilenet_v2 pow2 npuc [--calibration 64] [--images 500] [--device cuda] [--again]
+    python benchmarks/accuracy_job.py mobilenet_v2 pow2 npuc [--calibration 64] [--images 250] [--device cuda] [--again]
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from accuracy_networks import COCO_CALIBRATION, FOLDER, NETWORKS, Network
+from accuracy_networks import FOLDER, NETWORKS, Network
 from accuracy_npuc import network_of, quantize_default, quantize_ladder
 from accuracy_scores import Score
 from peers import PEERS, quantize_ort, session
@@ -70,23 +71,27 @@ class Protocol:
 
 
 def protocol(
-    network: str, scheme: str, entry: str, calibration: int, images: int | None = None, **more: Any
+    network: str,
+    scheme: str,
+    entry: str,
+    calibration: int | None = None,
+    images: int | None = None,
+    **more: Any,
 ) -> Protocol:
-    """A protocol with as many samples as there are: `images` is a limit, without it 500, or 1,000 small ones."""
+    """A protocol with as many samples as there are: `calibration` and `images` are limits, without them all samples."""
     data = NETWORKS[network]
-    most = images or (1000 if data.data == "cifar10" else 500)
-    calibration = calibration if data.labelled else min(calibration, COCO_CALIBRATION)
+    calibrating = len(data.calibrating[:calibration])
     own = more if entry == "ladder" else {}
-    return Protocol(network, scheme, entry, calibration, len(data.measured(most)), **own)
+    return Protocol(network, scheme, entry, calibrating, len(data.measured(images)), **own)
 
 
 def done(job: Protocol, folder: Path = RESULTS) -> dict[str, Any] | None:
-    """The result of a job, if there is one of the same protocol."""
+    """The result of a job, if there is one of the same protocol; a ladder learns the same on a GPU, only sooner."""
     path = folder / f"{job.name}.json"
     if not path.exists():
         return None
     result: dict[str, Any] = json.loads(path.read_text())
-    return result if result["protocol"] == asdict(job) else None
+    return result if {**result["protocol"], "device": job.device} == asdict(job) else None
 
 
 def quantize(job: Protocol, tool: str, threads: int) -> dict[str, Any]:
@@ -194,7 +199,7 @@ def main() -> None:
     parser.add_argument("scheme", choices=list(SCHEMES))
     parser.add_argument("entry", help="npuc, ladder, or a peer's way of working")
     parser.add_argument("--tool", default="", help="whose way of working it is; npuc's own need none")
-    parser.add_argument("--calibration", type=int, default=64)
+    parser.add_argument("--calibration", type=int)
     parser.add_argument("--images", type=int)
     parser.add_argument("--steps", default="")
     parser.add_argument("--device", default="cpu")

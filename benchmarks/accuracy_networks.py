@@ -75,12 +75,16 @@ class Network:
 
     def calibration(self, count: int) -> list[Array]:
         """Samples to calibrate with."""
-        folder = DATA / self.data / ("calib" if self.labelled else "images")
-        most = count if self.labelled else min(count, COCO_CALIBRATION)
-        return [self._read(path) for path in sorted(folder.iterdir())[:most]]
+        return [self._read(path) for path in self.calibrating[:count]]
 
-    def measured(self, count: int) -> list[Case]:
-        """Other samples, evenly spread over those that there are."""
+    @property
+    def calibrating(self) -> list[Path]:
+        """The images that there are to calibrate with."""
+        files = sorted((DATA / self.data / ("calib" if self.labelled else "images")).iterdir())
+        return files if self.labelled else files[:COCO_CALIBRATION]
+
+    def measured(self, count: int | None = None) -> list[Case]:
+        """Other samples: all, or so many evenly spread over those that there are."""
         folder = DATA / self.data
         if self.labelled:
             pairs = [line.split() for line in (folder / "val.txt").read_text().splitlines() if line.strip()]
@@ -90,7 +94,7 @@ class Network:
                 COCO_CALIBRATION:
             ]
             cases = [self._case(entry.path, -1, entry.truth) for entry in entries if entry.path is not None]
-        count = min(count, len(cases))
+        count = min(count or len(cases), len(cases))
         return [cases[k * len(cases) // count] for k in range(count)]
 
     def found(self, case: Case, outputs: Mapping[str, Array]) -> dict[str, Any]:

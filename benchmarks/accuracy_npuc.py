@@ -13,7 +13,7 @@ from peers import MODELS
 from npuc.calib.sources import open_data
 from npuc.engine.compute_device import computing_on
 from npuc.flow import ImportOptions, network_to_quantize, quantize_on_data, save_graph
-from npuc.ir import Graph
+from npuc.ir import Graph, dtype_of
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.ladder.run import PipelineOptions
 
@@ -74,10 +74,20 @@ def _quantized(
         "notes": list(done.graph.notes),
         "warnings": warnings,
         "wide": wide_layers(done.source, done.scheme_of),
+        "finer": finer_weights(done.source, done.scheme_of) if scheme == "int4-weights" else 0,
     }
 
 
 def wide_layers(graph: Graph, scheme_of: Any) -> list[int]:
     """How many layers give 16 bits, and how many layers with a scheme there are."""
-    schemes = [scheme for op in graph.ops if op.results and (scheme := scheme_of(op)) is not None]
+    schemes = _schemes(graph, scheme_of)
     return [sum(scheme.has_wide_activations for scheme in schemes), len(schemes)]
+
+
+def finer_weights(graph: Graph, scheme_of: Any) -> int:
+    """How many layers have weights of 8 bits or more."""
+    return sum(dtype_of(scheme.weight).bits >= 8 for scheme in _schemes(graph, scheme_of))
+
+
+def _schemes(graph: Graph, scheme_of: Any) -> list[Any]:
+    return [scheme for op in graph.ops if op.results and (scheme := scheme_of(op)) is not None]

@@ -19,6 +19,7 @@ TITLES = {
 }  # fmt: skip
 WORDS = {"w8a8": "W8A8 per channel", "pow2": "W8A8 powers of two", "w4a8": "W4A8 per channel"}
 _OWN = ("npuc", "ladder")
+FIRST, NO_PEER = "npuc is first", "no peer was run"
 _EQUAL = 0.05
 """Decibels that make no difference."""
 
@@ -61,7 +62,7 @@ def verdict(best: Mapping[str, Result]) -> str:
     own = best.get("ladder") or best.get("npuc")
     peers = {tool: result for tool, result in best.items() if tool not in _OWN}
     if own is None or not peers:
-        return "no peer was run"
+        return NO_PEER
     behind = []
     if own["figure"] is not None:
         tool, first = max(peers.items(), key=lambda item: float(item[1]["figure"]))
@@ -71,7 +72,7 @@ def verdict(best: Mapping[str, Result]) -> str:
     tool, first = max(peers.items(), key=lambda item: decibels(item[1]))
     if decibels(first) > decibels(own) + _EQUAL:
         behind.append(f"{decibels(own) - decibels(first):.1f} dB to {TITLES[tool]}")
-    return "; ".join(behind) or "npuc is first"
+    return "; ".join(behind) or FIRST
 
 
 def print_row(results: Sequence[Result], failures: Mapping[str, str]) -> None:
@@ -112,11 +113,16 @@ def print_row(results: Sequence[Result], failures: Mapping[str, str]) -> None:
 
 
 def table(rows: Mapping[tuple[str, str], Sequence[Result]], wanted: Iterable[tuple[str, str]]) -> str:
-    """All rows in the form of the documentation, and the names of those that were not run."""
+    """All rows in the form of the documentation: figures, worst cases, the rows that npuc lost and those that were not run."""
     lines = [
         f"| network (samples, calibration) | scheme | float | {' | '.join(TITLES.values())} | |",
         f"|---|---|---|{'---|' * (len(TITLES) + 1)}",
     ]
+    worst = [
+        f"| network | scheme | {' | '.join(TITLES.values())} | more bits | seeds of the ladder |",
+        f"|---|---|{'---|' * (len(TITLES) + 2)}",
+    ]
+    lost, compared = [], 0
     for (name, scheme), results in rows.items():
         best = best_by_tool(results)
         if not best:
@@ -124,11 +130,23 @@ def table(rows: Mapping[tuple[str, str], Sequence[Result]], wanted: Iterable[tup
         first = next(iter(best.values()))
         exact = f"{first['float']:.1f} {first['metric']}" if first["float"] is not None else ""
         cells = [_cell(best.get(tool), _size(first)) for tool in TITLES]
-        size = f"{name} {_size(first)}"
-        lines.append(f"| {size} | {scheme} | {exact} | {' | '.join(cells)} | {verdict(best)} |")
+        said = verdict(best)
+        lines.append(f"| {name} {_size(first)} | {scheme} | {exact} | {' | '.join(cells)} | {said} |")
+        cells = [_worst(best.get(tool)) for tool in TITLES]
+        worst.append(f"| {name} | {scheme} | {' | '.join(cells)} | {_more_bits(best)} | {_seeds(results)} |")
+        compared += said != NO_PEER
+        if said not in (NO_PEER, FIRST):
+            lost.append(f"- {name} {scheme}: {said}")
     missing = [f"{name} {scheme}" for name, scheme in wanted if not rows.get((name, scheme))]
-    text = "\n".join(lines) + "\n"
-    return text + (f"\nRows that were not run: {', '.join(missing)}.\n" if missing else "")
+    parts = ["\n".join(lines), f"npuc is first in {compared - len(lost)} of {compared} rows with a peer."]
+    if lost:
+        parts.append("It is behind in these:\n\n" + "\n".join(lost))
+    if missing:
+        parts.append(f"Rows that were not run: {', '.join(missing)}.")
+    parts.append(
+        "Decibels of the worst slice, and of the worst slice of the worst sample:\n\n" + "\n".join(worst)
+    )
+    return "\n\n".join(parts) + "\n"
 
 
 def _size(result: Result) -> str:
@@ -140,7 +158,32 @@ def _cell(result: Result | None, usual: str) -> str:
     """A result in a line; its numbers of samples, too, where they are not the `usual` ones of the row."""
     if result is None:
         return ""
-    words = f"{decibels(result):.1f} dB" + (f" {_size(result)}" if _size(result) != usual else "")
+    way = "" if result["tool"] in _OWN else f" {result['protocol']['entry']}"
+    words = f"{decibels(result):.1f} dB{way}" + (f" {_size(result)}" if _size(result) != usual else "")
     if result["figure"] is None:
         return f"{result['cosine']:.4f}, {words}"
     return "{:.1f} ({:+.1f} ± {:.1f}), {}".format(result["figure"], *result["to float"], words)
+
+
+def _worst(result: Result | None) -> str:
+    if result is None or result["slices"]["worst"] is None:
+        return ""
+    return f"{result['slices']['worst'][1]:.1f}, {result['slices']['worst sample']:.1f}"
+
+
+def _more_bits(best: Mapping[str, Result]) -> str:
+    """How many layers of npuc's entry have more bits than the scheme says."""
+    notes = (best.get("ladder") or best.get("npuc") or {"notes": {}})["notes"]
+    wide, layers = notes.get("wide", (0, 0))
+    words = [f"{wide} of {layers} layers 16-bit activations"] if wide else []
+    return ", ".join([*words, *([f"{notes['finer']} layers 8-bit weights"] if notes.get("finer") else [])])
+
+
+def _seeds(results: Sequence[Result]) -> str:
+    """What the ladder's seeds gave: each one's figure and decibels."""
+    seeds = [result for result in results if result["tool"] == "ladder"]
+    if len(seeds) < 2:
+        return ""
+    figures = [f"{result['figure']:.1f}" for result in seeds if result["figure"] is not None]
+    levels = f"{', '.join(f'{decibels(result):.1f}' for result in seeds)} dB"
+    return f"{', '.join(figures)}; {levels}" if figures else levels

@@ -7,13 +7,14 @@ with the highest SQNR is shown. Peers' results are run by ONNX Runtime, npuc's b
 
 `figure` is top-1 of labelled images, or mAP of detectors on COCO's; `to float` its paired difference with a standard
 error; `same` the share of samples whose first choice is that of float; `cosine` the mean over samples and outputs; `SQNR` the
-mean over the slices of the outputs in decibels, `worst` that of the worst slice. A row ends with whether npuc's ladder is
+mean over the slices of the outputs in decibels, `worst` that of the worst slice. All samples are used: those that there are to
+calibrate with, and all others. A row ends with whether npuc's ladder is
 first, or by how much not. The text detector gets images with words written on them.
 
 Each way of working is a job of its own (accuracy_job.py) with its result under benchmarks/results/accuracy: jobs that are done
 are not run again, so the benchmark can be stopped and goes on. Networks that were made lie under build/bench/accuracy.
 
-    python benchmarks/bench_accuracy.py [--models mobilenet_v2,...] [--schemes w8a8,pow2,w4a8] [--images 500]
+    python benchmarks/bench_accuracy.py [--models mobilenet_v2,...] [--schemes w8a8,pow2,w4a8] [--images 250]
         [--calibration 64] [--tools ort,nncf,aimet,quark] [--steps equalize,...] [--device cuda] [--seeds 3] [--slow] [--again]
         [--only-table] [--write-docs]
 """
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accuracy_job import OWN, RESULTS, SCHEMES, Protocol, done, protocol
-from accuracy_networks import COCO_CALIBRATION, NETWORKS
+from accuracy_networks import NETWORKS
 from accuracy_report import print_row, table
 from peers import PEERS, ROOT, SHARED
 
@@ -126,8 +127,8 @@ def main() -> None:
     )
     parser.add_argument("--models", default=",".join(NETWORKS))
     parser.add_argument("--schemes", default=",".join(SCHEMES), help=f"of {', '.join(SCHEMES)}")
-    parser.add_argument("--images", type=int, help="at most so many; without it 500, or 1,000 small ones")
-    parser.add_argument("--calibration", type=int, default=64, help="samples to calibrate with")
+    parser.add_argument("--images", type=int, help="at most so many; without it, all")
+    parser.add_argument("--calibration", type=int, help="at most so many samples; without it, all")
     parser.add_argument("--tools", default="ort,nncf,aimet,quark", help="peers; empty for none")
     parser.add_argument("--steps", default="", help="steps of the ladder; without it, all")
     parser.add_argument("--device", default="cpu", help="where the ladder learns: cpu or cuda")
@@ -168,7 +169,6 @@ def _run_all(arguments: argparse.Namespace, wanted: list[tuple[str, str]]) -> No
     tools = [tool for tool in arguments.tools.split(",") if tool]
     installed = {tool: PEERS[tool].install() for tool in tools if tool in PEERS}
     troubles = {tool: trouble for tool, trouble in installed.items() if trouble}
-    print(f"{arguments.calibration} calibration samples (coco: {COCO_CALIBRATION}), all tools the same")
     for name, scheme in wanted:
         failures: dict[str, str] = {}
         for entry in ENTRIES:

@@ -125,6 +125,11 @@ def fixed(source: Path, shape: tuple[int, ...], target: Path) -> Path:
     sets = {entry.domain: entry for entry in model.opset_import}
     model = helper.make_model(model.graph, opset_imports=list(sets.values()), ir_version=model.ir_version)
     del model.graph.value_info[:]
+    # Weights among the inputs could change with every call: nothing would be folded, and AIMET asks for them as data.
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [entry for entry in model.graph.input if entry.name not in weights]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
     make_input_shape_fixed(model.graph, model.graph.input[0].name, list(shape))
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_suffix(f".{os.getpid()}.onnx")

@@ -37,7 +37,7 @@ def pairs(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Decibels and points lost of every result of npuc's that counts top-1."""
     return [
         {
-            "name": " ".join(result["protocol"][key] for key in ("network", "scheme", "entry")),
+            "name": _name(result["protocol"]),
             "sqnr": round(result["slices"]["mean"], 2),
             "lost": round(-result["to float"][0] + 0.0, 3),
             "standard_error": round(result["to float"][1], 3),
@@ -46,6 +46,11 @@ def pairs(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for result in results
         if result["tool"] in ("npuc", "ladder") and result["metric"] == "top-1"
     ]
+
+
+def _name(protocol: dict[str, Any]) -> str:
+    words = [protocol[key] for key in ("network", "scheme", "entry")]
+    return " ".join([*words, *([f"seed {protocol['seed']}"] if protocol["seed"] else [])])
 
 
 def steps(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

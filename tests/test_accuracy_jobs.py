@@ -44,6 +44,17 @@ def test_a_job_is_done_if_its_result_has_the_same_protocol(tmp_path: Path) -> No
     assert known is not None and known["figure"] == 100.0
     assert done(replace(job(), images=16), tmp_path) is None and done(job("ladder"), tmp_path) is None
     assert job("ladder").name != replace(job("ladder"), seed=1).name
+    assert done(replace(job(), device="cuda"), tmp_path) == known
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared models are not there")
+def test_all_samples_are_used_unless_fewer_are_asked_for() -> None:
+    from accuracy_job import protocol
+
+    full = protocol("resnet20", "w8a8", "npuc")
+    assert (full.calibration, full.images) == (200, 1000)
+    some = protocol("yolox_nano", "w8a8", "npuc", 64, 8)
+    assert (some.calibration, some.images) == (40, 8), "the other images of COCO are measured"
 
 
 def test_differences_are_paired_and_a_peer_that_is_ahead_is_named() -> None:
@@ -59,6 +70,26 @@ def test_differences_are_paired_and_a_peer_that_is_ahead_is_named() -> None:
     assert verdict({"npuc": ours, "ort": better}) == "-1.0 dB to ONNX Runtime"
     text = table({("resnet20", "w8a8"): [ours, theirs]}, [("resnet20", "w8a8"), ("vit", "pow2")])
     assert "| resnet20 (8, 64) | w8a8 |" in text and "Rows that were not run: vit pow2." in text
+    assert (
+        "npuc is first in 0 of 1 rows" in text
+        and "- resnet20 w8a8: top-1 -50.0 ± 17.7 to ONNX Runtime" in text
+    )
+
+
+def test_the_table_has_worst_cases_more_bits_and_seeds() -> None:
+    from accuracy_report import table
+
+    made = [
+        result(replace(job("ladder"), seed=seed), "ladder", [True] * 8, 30.0 + seed, wide=[3, 9], finer=2)
+        for seed in (0, 1)
+    ]
+    text = table({("resnet20", "w8a8"): [*made, result(job("nncf"), "nncf", [True] * 8, 29.0)]}, [])
+    assert "npuc is first in 1 of 1 rows" in text and "It is behind" not in text
+    row = next(line for line in text.splitlines() if line.startswith("| resnet20 | w8a8 |")).split("|")
+    assert [cell.strip() for cell in row[4:]] == [
+        "30.0, 30.0", "", "29.0, 29.0", "", "", "3 of 9 layers 16-bit activations, 2 layers 8-bit weights",
+        "100.0, 100.0; 30.0, 31.0 dB", "",
+    ]  # fmt: skip
 
 
 def test_what_plans_expect_is_read_out_of_the_lines_of_steps() -> None:
