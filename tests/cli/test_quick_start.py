@@ -135,6 +135,18 @@ def _odd_behaviour() -> list[Any]:
 
 
 @pytest.mark.usefixtures("as_of_npuc")
+def test_methods_behind_decorators_do_what_they_did() -> None:
+    with quick_start():
+        base, _ = _classes()
+    inner = {name: base.__dict__[name] for name in ("__init__", "__eq__", "__hash__")}
+    for name, method in inner.items():
+        type.__setattr__(base, name, lambda self, *values, method=method: method(self, *values))
+    for _ in range(late_methods._OFTEN + 2):
+        assert base(1) == base(1) != base(2)
+        assert hash(base(1)) == hash(base(1))
+
+
+@pytest.mark.usefixtures("as_of_npuc")
 def test_a_method_is_compiled_once_it_is_called_often() -> None:
     with quick_start():
         base, _ = _classes()

@@ -86,13 +86,17 @@ def _deferring(create: Method) -> Method:
         if not _is_ours(str((scope.get("globals") or {}).get("__name__", ""))):
             return create(name, *text, **scope)
 
+        method: Any = None
+
         def compiled(self: Any) -> Any:
-            """The method, which takes the place of its stand-in."""
-            method = create(name, *text, **scope)
-            method.__qualname__ = stand_in.__qualname__
-            for cls in type(self).__mro__:
-                if cls.__dict__.get(name) is stand_in:
-                    type.__setattr__(cls, name, method)
+            """The method, which takes the place of its stand-in; behind a decorator the stand-in stays and passes on to it."""
+            nonlocal method
+            if method is None:
+                method = create(name, *text, **scope)
+                method.__qualname__ = stand_in.__qualname__
+            owner = _owner(self, name, stand_in)
+            if owner is not None:
+                type.__setattr__(owner, name, method)
             return method
 
         stand_in = _STAND_INS.get(name, _at_first_call)(compiled)
@@ -117,7 +121,8 @@ def _constructor(compiled: Method) -> Any:
     def stand_in(self: Any, /, *arguments: Any, **keywords: Any) -> None:
         nonlocal calls, plan
         if calls == 0:
-            plan = _plan(_owner(self, "__init__", stand_in))
+            owner = _owner(self, "__init__", stand_in)
+            plan = _plan(owner) if owner is not None else None
         calls += 1
         values = plan.values(arguments, keywords) if plan is not None and calls <= _OFTEN else None
         if plan is None or values is None:
@@ -139,8 +144,10 @@ def _equality(compiled: Method) -> Any:
     def stand_in(self: Any, other: Any, /) -> Any:
         nonlocal calls
         if calls == 0:
-            fields = dataclasses.fields(_owner(self, "__eq__", stand_in))
-            names.extend(field.name for field in fields if field.compare)
+            owner = _owner(self, "__eq__", stand_in)
+            if owner is None:
+                return compiled(self)(self, other)
+            names.extend(field.name for field in dataclasses.fields(owner) if field.compare)
         calls += 1
         if calls > _OFTEN:
             return compiled(self)(self, other)
@@ -159,7 +166,10 @@ def _hash(compiled: Method) -> Any:
     def stand_in(self: Any, /) -> int:
         nonlocal calls
         if calls == 0:
-            for field in dataclasses.fields(_owner(self, "__hash__", stand_in)):
+            owner = _owner(self, "__hash__", stand_in)
+            if owner is None:
+                return int(compiled(self)(self))
+            for field in dataclasses.fields(owner):
                 if field.compare if field.hash is None else field.hash:
                     names.append(field.name)
         calls += 1
@@ -174,8 +184,8 @@ _STAND_INS = {"__init__": _constructor, "__eq__": _equality, "__hash__": _hash}
 
 
 def _owner(self: Any, name: str, method: Method) -> Any:
-    """The class that a method was made for."""
-    return next(cls for cls in type(self).__mro__ if cls.__dict__.get(name) is method)
+    """The class that a method was made for; None where a decorator wrapped the method since."""
+    return next((cls for cls in type(self).__mro__ if cls.__dict__.get(name) is method), None)
 
 
 class _Plan(NamedTuple):
