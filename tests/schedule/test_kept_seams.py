@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -11,6 +9,7 @@ from npuc import lang
 from npuc.codegen.compile_model import compile_model
 from npuc.ir import Graph
 from npuc.partition import partition
+from npuc.profile.timeline import profile_of
 from npuc.quant import SCHEMES, quantize
 from npuc.schedule import search
 from npuc.schedule.cost import Costs
@@ -20,6 +19,7 @@ from npuc.schedule.network import Network, build_network
 from npuc.schedule.prefetch import DoesNotPack, place
 from npuc.schedule.steps import Buffer, Work
 from npuc.schedule.tiler import Tiler
+from npuc.sim import simulate
 from npuc.target import Target
 from support.networks.backend import machine
 
@@ -97,19 +97,29 @@ def test_a_group_that_does_not_pack_is_cut_anew(monkeypatch: pytest.MonkeyPatch)
     """With less memory for that group, and as much as before for the others."""
     graph = integers({"y": conv(conv(conv(input_of(64), 0), 1), 2)})
     target = machine(12 << 10)
-    lost, refusals = [], iter((True, True))
+    lost: list[tuple[int, int, int]] = []
+    refusals = iter((True, True))
 
-    class Noted(Grouping):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            lost.append(dict(self.lost))
+    def noted(self: Grouping, first: int, last: int, size: int) -> None:
+        lost.append((first, last, size))
+        lose(self, first, last, size)
+        assert self.room(first, last) == self.capacity - size * lost.count(lost[-1])
+
+    lose = Grouping.lose
 
     def refusing(work: Work, capacity: int, *rest: object) -> dict[Buffer, int]:
         if next(refusals, False):
             raise DoesNotPack(0)
         return place(work, capacity)
 
-    monkeypatch.setattr(search, "Grouping", Noted)
+    monkeypatch.setattr(Grouping, "lose", noted)
     monkeypatch.setattr(search, "place", refusing)
     compile_model(graph, target, level=1)
-    assert lost[0] == {} and len(lost[1]) == 1 and sum(lost[2].values()) == 2 * next(iter(lost[1].values()))
+    assert len(lost) == 2 and all(first == 0 < size < 1 << 10 for first, _, size in lost)
+
+
+def test_layer_by_layer_moves_as_many_bytes_as_it_is_passed_by_for() -> None:
+    graph, target = integers({"y": conv(conv(conv(input_of(64), 0), 1, stride=2), 2)}), machine(12 << 10)
+    model = compile_model(graph, target, level=0)
+    least = search._least_bytes(network_of(graph, target), target)
+    assert 0 < least <= profile_of(model, simulate(model)).dram < 3 * least

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from math import inf
 
 from npuc.schedule.candidates import Candidates, Tiling, layer_key, row_key
@@ -57,6 +58,16 @@ class Grouping(Tiles):
     _keys: dict[Layer, str] = field(default_factory=dict, init=False)
     _loaded: dict[Layer, int] = field(default_factory=dict, init=False)
     _whole_costs: dict[tuple[int, bool, bool], float] = field(default_factory=dict, init=False)
+    _tiled_costs: dict[tuple[int, int, bool, bool], tuple[float, Group | None]] = field(
+        default_factory=dict, init=False
+    )
+
+    def lose(self, first: int, last: int, size: int) -> None:
+        """Plan a group that did not pack with so many bytes less."""
+        self.lost[first, last] = self.lost.get((first, last), 0) + size
+        for into, out in product((False, True), repeat=2):
+            self._tiled_costs.pop((first, last, into, out), None)
+            self._whole_costs.pop((first, into, out), None)
 
     # Costs
 
@@ -166,6 +177,14 @@ class Grouping(Tiles):
         self, first: int, last: int, resident_in: bool, resident_out: bool
     ) -> tuple[float, Group | None]:
         """The best way to run layers as a group of tiles."""
+        key = first, last, resident_in, resident_out
+        if key not in self._tiled_costs:
+            self._tiled_costs[key] = self._tiled_cost(*key)
+        return self._tiled_costs[key]
+
+    def _tiled_cost(
+        self, first: int, last: int, resident_in: bool, resident_out: bool
+    ) -> tuple[float, Group | None]:
         best: tuple[float, Group | None] = (inf, None)
         layers = self.network.layers
         limit = max((layer.outputs[0].rows for layer in layers[first:last]), default=1)

@@ -48,7 +48,7 @@ _REPAIRS, _LOST = 6, 0.04
 _FAR_BEHIND = 1.1
 """A way that takes so many times the cycles of another cannot be chosen for the memory that it saves either."""
 
-_BEHIND = 1.03
+_BEHIND = 1.02
 """Other ways like one that takes so many times the cycles of another are not tried."""
 
 _CANDIDATES, _CLOSE = 2, 1.03
@@ -122,20 +122,18 @@ def assembled(
         fitted = replace(choices, chunk=min(choices.chunk, room // 8))
         if schedule_decisions is not None:
             fitted, spill_distance = schedule_decisions.choices, schedule_decisions.decisions.spill_distance
-        lost: dict[tuple[int, int], int] = {}
+        grouping = Grouping(
+            network,
+            Tiler(Costs(target), fitted),
+            room,
+            transfer_weight,
+            pins,
+            candidates or Candidates(),
+            spill_distance=spill_distance,
+            memo=memo,
+        )
         addresses: list[dict[Buffer, int]] = []
-        for _ in range(1 + (_REPAIRS if schedule_decisions is None else 0)):
-            grouping = Grouping(
-                network,
-                Tiler(Costs(target), fitted),
-                room,
-                transfer_weight,
-                pins,
-                candidates or Candidates(),
-                spill_distance=spill_distance,
-                lost=lost,
-                memo=memo,
-            )
+        for _ in range(1 + (_REPAIRS if schedule_decisions is None and level else 0)):
             try:
                 if schedule_decisions is not None:
                     decisions = schedule_decisions.decisions
@@ -144,7 +142,7 @@ def assembled(
                 else:
                     decisions = layer_by_layer(grouping) if level == 0 else grouping.search()
             except DoesNotFit as error:
-                if not lost:
+                if not grouping.lost:
                     too_small = max(too_small, room)
                     failure = error
                 break
@@ -158,8 +156,7 @@ def assembled(
             except DoesNotPack as error:
                 failure = failure or error
                 group = decisions.groups[decisions.group_of[error.layer]]
-                key = group.first, group.last
-                lost[key] = lost.get(key, 0) + int(_LOST * local)
+                grouping.lose(group.first, group.last, int(_LOST * local))
         if not addresses:
             continue
         constants, stored = _streamed(works, weights_base, network, target)
@@ -219,11 +216,16 @@ def fastest(
     local = fixed["local_memory"] or int(target.memory.local.size)
     trials: list[_Trial] = []
     memo = TileMemo()
-    alone = 0
+    alone = bytes_layer_by_layer = 0
     failure: Exception | None = None
     for lowest, point in search_space(level, count, network, local, fixed):
         if trials and not _is_promising(point, trials):
             continue
+        if point["level"] == 0 < level and trials and target.memory.shared is None:
+            bytes_layer_by_layer = bytes_layer_by_layer or _least_bytes(network, target)
+            cycles = bytes_layer_by_layer / float(Costs(target).bytes_per_cycle)
+            if cycles > _FAR_BEHIND * min(trial.timeline.total for trial in trials):
+                continue  # its transfers alone take longer
         if point.get("cores", 1) < count and trials:
             alone = alone or bounds(network, target, 1).roofline
             if alone > _FAR_BEHIND * min(trial.timeline.total for trial in trials):
@@ -271,6 +273,21 @@ class _Trial:
     def spills(self) -> bool:
         """Whether tensors go to DRAM on the way."""
         return any(work.spilled for work in self.done.works)
+
+
+def _least_bytes(network: Network, target: Target) -> int:
+    """Bytes that cross the DRAM channel at least if every layer loads its operands and stores its results."""
+    tiler, size = Tiler(Costs(target)), 0
+    for layer in network.layers:
+        if not layer.op.in_dram:
+            needs = zip(layer.inputs, tiler.needs(layer, tiler.whole(layer)), strict=True)
+            size += sum(
+                {
+                    tensor.storage: (high - low) * tensor.storage.row_size for tensor, (low, high) in needs
+                }.values()
+            )
+            size += sum(tensor.size for tensor in layer.outputs)
+    return size
 
 
 def _is_promising(point: SearchPoint, trials: Sequence[_Trial]) -> bool:

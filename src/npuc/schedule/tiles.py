@@ -27,7 +27,6 @@ goes behind it. So every row is made once and loaded once, in however many tiles
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -60,7 +59,7 @@ class Tiles(Lifetimes):
     tiler: Tiler
     capacity: int
     """Bytes that tensors and constants may take."""
-    lost: Mapping[tuple[int, int], int] = field(default_factory=dict, kw_only=True)
+    lost: dict[tuple[int, int], int] = field(default_factory=dict, init=False)
     """Of groups that did not pack, bytes that are lost to gaps."""
     memo: TileMemo = field(default_factory=TileMemo, kw_only=True)
     """Shared by the searches of a network."""
@@ -176,9 +175,12 @@ class Tiles(Lifetimes):
         )
         if key not in known:
             known[key] = self._tensor_memory(first, last, tiles, resident_in, resident_out, seams, buffers)
+        return self._constants_at_once(first, last, resident_weights) + known[key]
+
+    def _constants_at_once(self, first: int, last: int, resident: bool) -> int:
+        """Bytes of constants that a group of tiles has in memory."""
         sums = self._constant_sums
-        constants = sums[last] - sums[first] if resident_weights else 2 * max(self._blocks[first:last])
-        return constants + known[key]
+        return sums[last] - sums[first] if resident else 2 * max(self._blocks[first:last])
 
     def _tensor_memory(
         self,
@@ -222,6 +224,8 @@ class Tiles(Lifetimes):
         buffers: int = 2,
     ) -> int | None:
         """The fewest tiles that fit: the more there are, the less memory they take."""
+        if self._constants_at_once(first, last, resident_weights) > self.room(first, last):
+            return None
         counts = self._tile_counts(first, last, limit)
 
         def fits(count: int) -> bool:
