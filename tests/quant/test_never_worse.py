@@ -13,6 +13,7 @@ import pytest
 
 from npuc.arrays import Array
 from npuc.calib.sources import open_data
+from npuc.compare import NOTHING
 from npuc.flow import import_model, quantize_by_method, quantize_on_data
 from npuc.ir import shape_of
 from npuc.quant.config import QuantizationConfig
@@ -72,6 +73,11 @@ def test_the_default_is_never_worse_than_plain_ranges(name: str, scheme: str | N
         validator = OutputValidator(graph, samples)
         ours, theirs = (validator.figures(made.graph) for made in (default, plain))
         assert ours.mean >= theirs.mean - slack, (ours.mean, theirs.mean)
+        # A slice whose error is larger than its signal is lost in both.
+        least, other = (
+            max(figures.worst_slice[1], NOTHING) for figures in (ours, theirs) if figures.worst_slice
+        )
+        assert least >= other - slack, (ours.worst_slice, theirs.worst_slice)
         if samples is calibration:
             assert ours.worst is not None and theirs.worst is not None
             assert ours.worst.sqnr >= theirs.worst.sqnr - slack, (ours.worst, theirs.worst)
