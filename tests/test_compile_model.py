@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 import npuc
+from npuc.codegen import compile_model
 from npuc.errors import UsageError
 from npuc.flow import CompiledNetwork, compile_network, network_to_quantize, quantize_on_data
+from npuc.garbage import collected_seldom
+from npuc.partition import partition
 from npuc.target import load_target
 from support.networks.small_onnx import image_model
 
@@ -53,3 +58,29 @@ def test_a_float_network_needs_data_and_a_target_that_there_is(model: Path) -> N
         npuc.compile(model, target="edge-4t")
     with pytest.raises(npuc.errors.UnknownTargetError):
         npuc.compile(model, target="edge-9t")
+
+
+def test_garbage_is_collected_seldom_during_a_compilation_and_as_before_after_it(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def watched(*arguments: Any) -> Any:
+        seen.append(gc.get_threshold()[0])
+        return partition(*arguments)
+
+    monkeypatch.setattr(compile_model, "partition", watched)
+    before = gc.get_threshold()
+    npuc.compile(model, samples(model), target="edge-4t")
+    assert gc.get_threshold() == before and seen and min(seen) == 1_000_000 > before[0]
+
+
+def test_the_collector_is_put_back_when_the_last_of_two_compilations_ends() -> None:
+    before = gc.get_threshold()
+    first, second = collected_seldom(), collected_seldom()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert gc.get_threshold()[0] == 1_000_000
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == before

@@ -24,7 +24,7 @@ class ArchitectureLevel:
 
 LEVELS = (
     ArchitectureLevel(
-        "Errors and words", ("aliases", "arrays", "errors", "listeners", "plain_yaml", "words")
+        "Errors and words", ("aliases", "arrays", "errors", "garbage", "listeners", "plain_yaml", "words")
     ),
     ArchitectureLevel(
         "Files, tables, numbers",

@@ -10,7 +10,6 @@ Only the program does this, for its own process.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -19,10 +18,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 from npuc.cli.late_methods import late_methods
-
-_COLLECT_EVERY = 1_000_000
-"""Objects that are made, less those that are gone, between two looks for garbage; Python's own number is 700, and npuc with
-all that it needs comes to 200,000."""
+from npuc.garbage import collected_seldom
 
 _PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
 
@@ -33,16 +29,13 @@ _SELDOM_USED = "importlib.metadata"
 @contextmanager
 def quick_start() -> Iterator[None]:
     """For the time of a command: collect seldom, methods of dataclasses come late, no pydantic plugins."""
-    before = gc.get_threshold()
     plugins = os.environ.get(_PLUGINS)
     os.environ.setdefault(_PLUGINS, "1")
-    gc.set_threshold(_COLLECT_EVERY, *before[1:])
     sys.meta_path.insert(0, _AtFirstUse)
     try:
-        with late_methods():
+        with collected_seldom(), late_methods():
             yield
     finally:
-        gc.set_threshold(*before)
         sys.meta_path.remove(_AtFirstUse)
         if plugins is None:
             os.environ.pop(_PLUGINS, None)

@@ -16,6 +16,7 @@ from npuc.codegen.offload import refuse_offload
 from npuc.codegen.outputs import check_outputs, check_shape, with_own_outputs
 from npuc.codegen.plain_inputs import with_plain_inputs
 from npuc.errors import CompileError, ScheduleError
+from npuc.garbage import collected_seldom
 from npuc.ir import Graph, Value, npu, value_name
 from npuc.ir.states import set_states
 from npuc.ir.target_rewrites import rewritten_for
@@ -142,6 +143,7 @@ def compile_model(
 
 
 @renamed_keywords(judge="cost_function")
+@collected_seldom()
 def compile_program(
     graph: Graph,
     target: Target,
