@@ -184,8 +184,10 @@ def ops_of(rule: Any, name: str, others: Collection[str] = ()) -> list[type[TopO
     if rule is None:
         return []
     ops = _main_ops(_Walk(name, rule.__module__).run(rule, _DEEPEST), name, others)
-    if not ops:  # perhaps there is a table by something else than the operator
-        ops = _main_ops(_Walk(name, rule.__module__, every_entry=True).run(rule, _NEAR + 1), name, others)
+    if ops <= set().union(*_BESIDE):  # perhaps there is a table by something else than the operator
+        steps = _NEAR + (2 if ops else 1)
+        wide = _main_ops(_Walk(name, rule.__module__, every_entry=True).run(rule, steps), name, others)
+        ops = wide.difference(*_BESIDE) or ops or wide
     return sorted(ops, key=lambda op: op.name)
 
 
