@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from npuc.arithmetic.kinds import Scales
 from npuc.ir import Graph, shown_name, top
 from npuc.ir.definition import TopOp
 from npuc.quant.scheme import SCHEMES, Scheme
@@ -53,6 +54,14 @@ class LayerSchemes:
     def __call__(self, op: Any) -> Scheme | None:
         """The scheme of a layer, None if it stays float."""
         return self.by_op.get(op)
+
+    @property
+    def has_powers_of_two(self) -> bool:
+        """Whether scales of some layer are powers of two."""
+        schemes = [scheme for scheme in self.by_op.values() if scheme is not None]
+        return any(
+            Scales.POWER_OF_TWO in (scheme.activation_scales, scheme.weight_scales) for scheme in schemes
+        )
 
     def changed(self, change: Callable[[Any, Scheme], Scheme | None]) -> LayerSchemes:
         """Other schemes for the layers that have one."""

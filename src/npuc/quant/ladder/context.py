@@ -219,8 +219,14 @@ class QuantizationContext:
         )
 
     def statistics(self, source: Graph) -> Statistics:
-        """The statistics of every tensor of a float network over the samples in `fit`."""
-        return collect(source, self.samples, options=observer_options(self.methods), threads=self.threads)
+        """The statistics of every tensor of a float network over all samples; over those in `fit` under powers of two.
+
+        A range of a few more samples clips less, and costs next to nothing where scales are any numbers. A range that passes
+        a power of two doubles its scale: with the ranges of all 40 samples, FastestDet came out at 10.8 dB, and with those of
+        30 at 15.4.
+        """
+        samples = self.fit if self.scheme_of.has_powers_of_two else self.samples
+        return collect(source, samples, options=observer_options(self.methods), threads=self.threads)
 
     def start(self) -> Candidate:
         """The original network quantized by default: ranges by the best method, corrected biases."""

@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from npuc.arithmetic.kinds import Scales
 from npuc.arrays import Array
 from npuc.ir import Graph, Value, shape_of, top
 from npuc.quant.ladder.context import QuantizationContext, Sample
@@ -84,11 +83,6 @@ def kind_of(scheme_of: LayerSchemes) -> str:
     if any(scheme.has_few_bit_weights for scheme in schemes):
         return "few bits"
     return "per channel" if all(scheme.per_channel for scheme in schemes) else "per tensor"
-
-
-def _has_powers(scheme_of: LayerSchemes) -> bool:
-    schemes = [scheme for scheme in scheme_of.by_op.values() if scheme is not None]
-    return any(Scales.POWER_OF_TWO in (scheme.activation_scales, scheme.weight_scales) for scheme in schemes)
 
 
 @cache
@@ -171,7 +165,7 @@ def make_plan(
     for entry in chosen(names):
         if names is None and fixed and entry.name == MIXED:
             continue
-        if entry.name == "positions" and not _has_powers(start.scheme_of):
+        if entry.name == "positions" and not start.scheme_of.has_powers_of_two:
             steps.append(PlannedStep(entry.name, sqnr, expected_loss(sqnr), 0.0, 0, 0, applies=False))
             continue
         known = _known(entry.name, kind, device)
