@@ -20,11 +20,13 @@ from golden_files import FOLDER
 from npuc import format_versions as versions
 from npuc.calib.statistics import load_statistics
 from npuc.calib.table import load_table
+from npuc.codegen.compile_model import CompileOptions
 from npuc.codegen.encode import encode_schedule
 from npuc.debug.dump import Dump
 from npuc.distribute.journal import open_journal
 from npuc.engine.integer import IntegerEngine
 from npuc.errors import NpucError
+from npuc.flow import compile_network
 from npuc.ir import load_graph, print_graph
 from npuc.program import layout
 from npuc.program.debug_info import read_debug_info
@@ -33,6 +35,7 @@ from npuc.program.model import NpuSubgraph
 from npuc.quant.config import QuantizationConfig
 from npuc.runtime import Runner
 from npuc.schedule.cache import Cache
+from npuc.schedule.decisions import ScheduleDecisions
 from npuc.schedule.listing import load_listing
 from npuc.schedule.schedule_file import ScheduleFile, resolve
 from npuc.target import Target, load_target
@@ -148,15 +151,30 @@ def test_a_target_keeps_its_fingerprint(path: Path) -> None:
     assert Target.from_dict(data) == target and "version" not in target.to_dict()
 
 
+def _stored_program() -> NpuSubgraph:
+    """What a search of an earlier day found for the network, and `schedule-v1.yaml` says."""
+    (stored,) = [
+        one for one in load_compiled(FOLDER / "program-v2.npu").subgraphs if isinstance(one, NpuSubgraph)
+    ]
+    return stored
+
+
+def _stated_decisions(path: Path) -> ScheduleDecisions | None:
+    (part,) = golden_files.compiled().parts
+    entry = ScheduleFile.load(path).for_subgraph(part.name)
+    return resolve(entry, part.network, load_target(golden_files.TARGET)).schedule_decisions
+
+
 @golden("schedule-v*.yaml")
 def test_a_schedule_gives_the_same_program_again(path: Path) -> None:
-    file = ScheduleFile.load(path)
-    made = golden_files.compiled()
+    """Whatever the search would choose today."""
+    target = load_target(golden_files.TARGET)
+    options = CompileOptions(2, schedule=ScheduleFile.load(path))
+    made = compile_network(golden_files.integer_network(target), target, options, "golden")
     (part,) = made.parts
-    schedule_decisions = resolve(
-        file.for_subgraph(part.name), part.network, load_target(golden_files.TARGET)
-    ).schedule_decisions
-    assert schedule_decisions == part.scheduled.schedule_decisions
+    assert part.scheduled.schedule_decisions == _stated_decisions(path)
+    streams = encode_schedule(part.schedule)
+    assert [one.tobytes() for one in streams] == [one.tobytes() for one in _stored_program().streams]
 
 
 @golden("schedule-listing-v*.txt")
@@ -164,8 +182,8 @@ def test_a_listing_of_a_schedule_is_encoded_to_the_same_program(path: Path) -> N
     found = load_listing(path)
     (part,) = golden_files.compiled().parts
     assert (found.name, len(found.layers)) == (part.name, len(part.network.layers))
-    (stored,) = [one for one in load_compiled(FOLDER / "program-v2.npu").subgraphs if one.name == found.name]
-    assert isinstance(stored, NpuSubgraph)
+    stored = _stored_program()
+    assert stored.name == found.name
     streams = encode_schedule(found)
     assert [one.tobytes() for one in streams] == [one.tobytes() for one in stored.streams]
     assert found.allocations == stored.allocations
@@ -178,7 +196,7 @@ def test_a_cache_entry_is_used(path: Path, tmp_path: Path) -> None:
     entry.parent.mkdir(parents=True)
     shutil.copy(path, entry)
     found = Cache(tmp_path).read(golden_files.KEY, part.network, load_target(golden_files.TARGET))
-    assert found == part.scheduled.schedule_decisions
+    assert found is not None and found == _stated_decisions(FOLDER / "schedule-v1.yaml")
 
 
 @golden("cache-candidates-v*.json")
