@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from npuc.compare.tensors import Tolerance, compare_sets, difference, summarize, worst_first
+from npuc.compare.tensors import Tolerance, compare_sets, difference, summarize, worst_first, worst_part
 from npuc.errors import CompareError, UsageError
 
 finite = arrays.arrays(np.float32, st.integers(1, 40), elements=st.floats(-100, 100, width=32))
@@ -53,6 +53,23 @@ def test_nan_equals_nan_and_nothing_else() -> None:
         assert not difference("x", changed, odd).passes(Tolerance())
         assert not difference("x", odd, changed).passes(Tolerance())
     assert not difference("x", -odd, odd).passes(Tolerance())
+
+
+def test_a_part_that_is_lost_is_seen_among_larger_ones() -> None:
+    b = np.full((1, 4, 3, 3), 100.0)
+    b[0, 2] = np.eye(3)
+    a = b.copy()
+    a[0, 2] = 1 - np.eye(3)
+    a[0, 3] *= 1.0005  # close
+    assert difference("x", a, b).cosine > 0.999
+    found = worst_part("x", a, b, 1)
+    assert (found.part, found.shape, found.cosine, found.close) == ((0, 2), (1, 4, 3, 3), 0, False)
+    (other,) = compare_sets({"x": a}, {"x": b}, axis=0)
+    assert other.part == (0,) and other.cosine == difference("x", a, b).cosine
+    assert worst_part("x", a, b, 7) == difference("x", a, b), "there is no such axis"
+    assert worst_part("x", np.zeros((2, 3)), np.full((2, 3), 1e-9), 0).close, "nothing beside nothing"
+    assert not worst_part("x", a[:, :2], b, 1).passes(Tolerance())
+    assert worst_part("x", np.array(["a", "b"]), np.array(["a", "c"]), 0).part == (1,)
 
 
 def test_other_kinds_of_tensors() -> None:

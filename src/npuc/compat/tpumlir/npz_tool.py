@@ -90,13 +90,19 @@ def compare(arguments: Sequence[str]) -> int:
     parser.add_ignored("--op_info", "files of this layer hold real values, so nothing has to be dequantized")
     parser.add_ignored("--dequant", "files of this layer hold real values", action="store_true")
     parser.add_ignored("--int8_tensor_close", "integers are compared by the same figures")
-    parser.add_refused("--per_axis_compare", "the figures are those of whole tensors", unless="-1")
+    parser.add(
+        "--per_axis_compare",
+        type=int,
+        default=-1,
+        help="judge each tensor by its worst part along the axes up to this one, such as 1 for channels; -1 takes it whole",
+    )
     options = parser.parse(arguments)
     similarity, least_sqnr = _tolerance(options.tolerance)
     ours, reference = TensorFile(options.target_file), TensorFile(options.ref_file)
     if options.save is not None:
         writable(options.save)
-    figures = _ordered(compare_sets(ours, reference, options.excepts), options.order)
+    axis = options.per_axis_compare if options.per_axis_compare >= 0 else None
+    figures = _ordered(compare_sets(ours, reference, options.excepts, axis), options.order)
     failed = [entry for entry in figures if not _passes(entry, similarity, least_sqnr)]
     for entry in figures:
         _print_figures(entry, entry not in failed, options, ours, reference)
@@ -145,6 +151,8 @@ def _print_figures(
     equal = " EQUAL" if entry.sqnr == np.inf else ""
     print(f"[{entry.name:<32}] {verdict}{equal} {entry.note}".rstrip())
     if options.verbose or not passed:
+        if entry.part:
+            print(f"    the worst part on axis {len(entry.part) - 1} is {list(entry.part)}:")
         print(
             f"    {entry.shape} cosine {entry.cosine:.6f}, euclid {entry.euclid:.6f}, SQNR {entry.sqnr:.2f} dB, "
             f"largest error {entry.max_error:.6g}"
