@@ -14,14 +14,18 @@ from npuc.arrays import Array
 from npuc.calib.compiled import interface_of
 from npuc.compat.arguments import VendorParser
 from npuc.compat.names import NameMap
+from npuc.compat.running import warn
 from npuc.compat.tpumlir.inputs import as_float, read_inputs, real_tensors
 from npuc.compat.tpumlir.names import TOOL, names_of, names_of_compiled, operator_names
 from npuc.debug.compiled import CompiledLayers
-from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
+from npuc.engine import ALL_TENSORS, IntegerEngine
+from npuc.engine.compute_device import check_device, computing_on, float_engine
+from npuc.errors import ExportError
 from npuc.files import existing_file, existing_model, writable
 from npuc.flow import load_model
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.sniff import describe_content
+from npuc.ir import Graph
 from npuc.program.file import load_compiled
 from npuc.quant.report import is_integer
 from npuc.runtime.engine import CompiledEngine
@@ -41,9 +45,7 @@ def parser() -> VendorParser:
     own.add_ignored("--debug", "there is nothing more to keep", action="store_true")
     own.add_ignored("--disable_mask", "every tensor is computed whole", action="store_true")
     own.add_ignored("--decrypt_lib", "compiled models are signed here, not encrypted")
-    own.add_refused(
-        "--cuda", "the integers of the NPU are computed on the CPU", action="store_true", unless=False
-    )
+    own.add("--cuda", action="store_true", help="compute an .mlir file on a GPU, with torch")
     return own
 
 
@@ -53,6 +55,10 @@ def main(arguments: list[str]) -> int:
     model = existing_model(options.model)
     writable(options.output)
     compiled = describe_content(model).kind == "npu"
+    if options.cuda and compiled:
+        warn("model_runner.py: --cuda has no effect here: a compiled model is executed by the simulator")
+    elif options.cuda:
+        check_device("cuda", "--cuda")
     tensors, names = _run_compiled(model, options) if compiled else _run_network(model, options)
     stored = tensors if options.out_fixed else as_float(tensors)
     write_npz(options.output, names.outward(stored))
@@ -70,17 +76,27 @@ def _run_network(model: Path, options: Namespace) -> tuple[dict[str, Array], Nam
         graph.set_names_for(TOOL, operator_names(model))
     inputs = read_inputs(graph, options.input, "--input")
     fetch: Any = ALL_TENSORS if options.dump_all_tensors else ()
-    threads = len(os.sched_getaffinity(0))
-    engine: Any
-    if is_integer(graph):
-        outputs = [port.name for port in graph.outputs if graph.find(port.name) is not None]
-        fetch = outputs if options.out_fixed and not fetch else fetch
-        engine = IntegerEngine(graph, fetch=fetch, threads=threads, raw=options.out_fixed)
-    else:
-        engine = FloatEngine(graph, fetch=fetch, threads=threads)
-    results = engine.run(inputs)
+    if is_integer(graph) and options.out_fixed and not fetch:
+        fetch = [port.name for port in graph.outputs if graph.find(port.name) is not None]
+    results = _engine(graph, fetch, options).run(inputs)
     tensors = {**inputs, **results} if options.dump_all_tensors else results
     return (tensors if options.out_fixed else real_tensors(graph, tensors)), names_of(graph)
+
+
+def _engine(graph: Graph, fetch: Any, options: Namespace) -> Any:
+    """What runs a network, float or integer, on the CPU or with --cuda on a GPU: integers are the same."""
+    threads = len(os.sched_getaffinity(0))
+    if not is_integer(graph):
+        with computing_on("cuda" if options.cuda else "cpu"):
+            return float_engine(graph, fetch, threads)
+    if options.cuda:
+        from npuc.export.torch.engine import TorchIntegerEngine
+
+        try:
+            return TorchIntegerEngine(graph, fetch, "cuda", raw=options.out_fixed)
+        except ExportError as error:
+            warn(f"model_runner.py: --cuda: {error.message}: computed on the CPU")
+    return IntegerEngine(graph, fetch=fetch, threads=threads, raw=options.out_fixed)
 
 
 def _run_compiled(model: Path, options: Namespace) -> tuple[dict[str, Array], NameMap]:

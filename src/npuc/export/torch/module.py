@@ -24,11 +24,12 @@ _LEVER = "Write the network as ONNX ('npuc export onnx'), which has a form for i
 
 
 class QuantizedModule(torch.nn.Module):  # type: ignore[misc]
-    """The network: tensors in, in the order of its inputs, and a tensor or a tuple of tensors out."""
+    """The network: tensors in, in the order of its inputs, and a tensor or a tuple of tensors out, all on one device."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, device: Any = "cpu") -> None:
         super().__init__()
         self.graph = graph
+        self._device = device
         self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._algebra = TorchAlgebra(self._hold)
         self._check()
@@ -40,7 +41,7 @@ class QuantizedModule(torch.nn.Module):  # type: ignore[misc]
         name = self._names.get(key)
         if name is None:
             name = self._names[key] = f"c{len(self._names)}"
-            self.register_buffer(name, torch.from_numpy(array.copy()))
+            self.register_buffer(name, torch.from_numpy(array.copy()).to(self._device))
         return getattr(self, name)
 
     def _check(self) -> None:
@@ -51,6 +52,11 @@ class QuantizedModule(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *inputs: Any) -> Any:
         """All ops in order."""
+        outputs = tuple(self.values(inputs, [port.value for port in self.graph.outputs]))
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def values(self, inputs: Sequence[Any], requested: Sequence[Value]) -> list[Any]:
+        """The tensors of some values of the network; integers where they are quantized."""
         held: dict[Value, Any] = dict(zip(self.graph.block.args, inputs, strict=True))
 
         def load(value: Value) -> Any:
@@ -65,8 +71,7 @@ class QuantizedModule(torch.nn.Module):  # type: ignore[misc]
             if isinstance(op, top.WeightOp):
                 continue
             held.update(zip(op.results, self._results(op, exact, load), strict=True))
-        outputs = tuple(load(port.value) for port in self.graph.outputs)
-        return outputs[0] if len(outputs) == 1 else outputs
+        return [load(value) for value in requested]
 
     def _results(self, op: Any, exact: Exact, load: Any) -> Sequence[Any]:
         if isinstance(op, npu.NpuOp):

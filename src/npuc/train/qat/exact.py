@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from npuc.arrays import Array
 from npuc.errors import InputDataError
 from npuc.export.torch.algebra import TorchAlgebra
 from npuc.export.torch.module import QuantizedModule
@@ -33,18 +32,9 @@ class ExactNetwork(QuantizedModule):
     """An integer network; rows of a batch are computed together if that gives what each gives alone, else one by one."""
 
     def __init__(self, graph: Graph, device: Any = "cpu") -> None:
-        super().__init__(graph)
-        self._device = device
+        super().__init__(graph, device)
         self._algebra = _BatchAlgebra(self._hold)
         self._sizes = {shape_of(port.value)[0] for port in graph.inputs if shape_of(port.value)}
-
-    def _hold(self, array: Array) -> Any:
-        """The buffer of a constant, where the inputs are."""
-        tensor = super()._hold(array)
-        if tensor.device == self._device:
-            return tensor
-        self.to(self._device)
-        return super()._hold(array)
 
     def outputs(self, inputs: Sequence[Any], together: bool | None) -> tuple[Any, bool]:
         """The output or outputs, and whether rows were (`together`, None if that is not known yet) computed together."""
