@@ -1,7 +1,8 @@
-"""A user's own preprocessing: `package.module:function`, or `path/to/file.py:function`.
+"""A user's own functions: `package.module:function`, or `path/to/file.py:function`.
 
-The function takes the path of a file and returns the tensor of a sample, or several by input name. It is code that the
-user names on the command line; nothing in a model or a data set can name it.
+One that prepares a sample takes the path of a file and returns its tensor, or several by input name. One that goes on from
+the outputs of a network takes them by name, and returns what they are judged by. They are code that the user names on the
+command line; nothing in a model or a data set can name them.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+
+from npuc.arrays import Array
 from npuc.errors import PreprocessError, UsageError
 from npuc.files import existing_file
 from npuc.plugin_code import place_of
@@ -20,6 +24,40 @@ from npuc.plugin_code import place_of
 
 def load_function(text: str) -> Callable[[Path], Any]:
     """The function that a text names, wrapped so that an exception in it names the sample."""
+    return wrapped(_function(text), text)
+
+
+def load_output_function(text: str) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+    """The function that a text names, which makes of the outputs of a network, by name, what they are judged by.
+
+    It may return one array, a list of arrays or a mapping; what it raises, and a result that holds no numbers, is an error that
+    names the function.
+    """
+    function = _function(text)
+
+    def judged(outputs: Mapping[str, Array]) -> dict[str, Array]:
+        try:
+            results = function({name: np.array(array) for name, array in outputs.items()})
+            if isinstance(results, list | tuple):
+                results = {str(index): array for index, array in enumerate(results)}
+            named = results if isinstance(results, Mapping) else {"": results}
+            arrays = {str(name): np.asarray(array) for name, array in named.items()}
+        except Exception as error:
+            raise UsageError(
+                f"the function '{text}' failed on the outputs {', '.join(outputs)}: {type(error).__name__}: {error}"
+                f"{place_of(error, (function.__module__,))}"
+            ) from error
+        if not arrays or any(array.dtype.kind not in "fiub" for array in arrays.values()):
+            raise UsageError(
+                f"the function '{text}' returned no arrays of numbers, but {type(results).__name__}",
+                fix="Return the outputs, changed: a dict of arrays",
+            )
+        return arrays
+
+    return judged
+
+
+def _function(text: str) -> Callable[..., Any]:
     place, separator, name = text.rpartition(":")
     if not separator or not place or not name.isidentifier():
         raise UsageError(f"'{text}' names no function", fix="Write FILE.py:FUNCTION, or MODULE:FUNCTION")
@@ -36,7 +74,7 @@ def load_function(text: str) -> Callable[[Path], Any]:
     function = getattr(module, name, None)
     if not callable(function):
         raise UsageError(f"'{place}' has no function '{name}'")
-    return wrapped(function, text)
+    return cast("Callable[..., Any]", function)
 
 
 def wrapped(function: Callable[[str], Any], label: str) -> Callable[[Path], Any]:

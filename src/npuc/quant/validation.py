@@ -16,6 +16,7 @@ from npuc.arrays import Array
 from npuc.compare import NOTHING, OutputFigures, Slice, find_slices, slice_squares
 from npuc.engine import IntegerEngine, float_engine
 from npuc.engine.rounded import relative_noise
+from npuc.errors import UsageError
 from npuc.ir import Graph
 from npuc.registries import renamed
 
@@ -25,6 +26,8 @@ def __getattr__(name: str) -> Any:
 
 
 Sample = Mapping[str, Array]
+Program = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+"""What goes on from the outputs of a network, by name, and returns what they are judged by."""
 
 _MOST_HELD = 256 << 20
 """Bytes of float outputs that are cached."""
@@ -131,3 +134,32 @@ def slice_noise(graph: Graph, slices: Mapping[str, Sequence[Slice]]) -> Noise:
         ]
 
     return lambda outputs, exact: relative_noise(cut(outputs), cut(exact))
+
+
+def noise_behind(graph: Graph, program: Program) -> Noise:
+    """A noise measure like `slice_noise` of what a program of the user's makes of the outputs, such as boxes of raw heads."""
+    names = [port.name for port in graph.outputs]
+    held: list[tuple[object, list[list[Array]]]] = []
+
+    def through(rows: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        results = (program(dict(zip(names, row, strict=True))) for row in rows)
+        return [[np.asarray(array, np.float64) for array in arrays.values()] for arrays in results]
+
+    def measured(outputs: Sequence[Sequence[Array]], exact: Sequence[Sequence[Array]]) -> float:
+        if not held or held[0][0] is not exact:
+            held[:] = [(exact, through(exact))]
+        ours, reference = through(outputs), held[0][1]
+        check_same_shapes(ours, reference)
+        return relative_noise(ours, reference)
+
+    return measured
+
+
+def check_same_shapes(ours: Sequence[Sequence[Array]], reference: Sequence[Sequence[Array]]) -> None:
+    """Refuse results of a user's program that cannot be compared."""
+    for arrays, expected in zip(ours, reference, strict=True):
+        if [array.shape for array in arrays] != [array.shape for array in expected]:
+            raise UsageError(
+                "what the user's function makes of the quantized network's outputs has other shapes than that of the float one's",
+                fix="Return arrays whose shapes do not depend on values: boxes and scores before they are selected",
+            )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
+from npuc.arrays import Array
 from npuc.calib.calibration import table_from
 from npuc.calib.collection import collect
 from npuc.calib.keeping import Keeper
@@ -18,17 +20,24 @@ from npuc.calib.ranges import observer_options
 from npuc.calib.ranges.choice import steps_to_maximum
 from npuc.calib.several import open_places
 from npuc.calib.sources import DataOptions, Source
+from npuc.calib.statistics import Statistics
 from npuc.calib.table import CalibrationTable, Entry
 from npuc.compat.arguments import VendorParser, comma_list, keyword
 from npuc.compat.running import warn
+from npuc.compat.tpumlir.chips import chip_named
 from npuc.compat.tpumlir.names import names_of
+from npuc.compat.tpumlir.ranges import int8_config, scales_of_maxima
 from npuc.compat.tpumlir.tables import format_calibration, write_text
 from npuc.errors import UsageError
 from npuc.files import writable
-from npuc.flow import network_to_quantize
+from npuc.flow import network_to_quantize, quantize_network
 from npuc.ir import Graph
+from npuc.ir.target_rewrites import rewritten_for
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.output_aware import output_aware_entries
+from npuc.quant.output_similarity import OutputSimilarity, best_table
+from npuc.quant.validation import Program
+from npuc.target import Target
 
 _CANDIDATES = 10
 _BINS = 2048
@@ -44,6 +53,9 @@ _METHODS = {
 }
 """By the words of --cali_method and --debug_cmd; torch's histogram observer takes the range of least squared error."""
 
+
+_TRIED = ("use_kl", "use_max", "use_percentile9999", "use_mse")
+"""What search_threshold chooses among."""
 
 _OF_THE_SEARCH = ("expected_cos", "min_layer_cos", "max_float_layers", "fp_type", "quantize_table")
 """Options that run_qtable.py has, too."""
@@ -91,10 +103,20 @@ def parser() -> VendorParser:
         "--search",
         type=keyword("False", "search_qtable", "search_threshold"),
         default="False",
-        help="search_qtable goes on as run_qtable.py, with the options below",
+        help="search_threshold takes the method whose INT8 network has the outputs nearest to the float one's; search_qtable "
+        "goes on as run_qtable.py, with the options below",
+    )
+    own.add("--chip", "--processor", dest="chip", help="the chip of a search; ranges do not depend on it")
+    own.add(
+        "--inference_num", type=int, default=30, help="samples that search_threshold compares networks on"
     )
     own.add(
-        "--chip", "--processor", dest="chip", help="the chip of search_qtable; ranges do not depend on it"
+        "--benchmark_method", type=keyword("cos", "snr"), default="cos", help="the figure of search_threshold"
+    )
+    own.add(
+        "--post_process",
+        "--postprocess",
+        help="of a search: a Python file with a function PostProcess, see run_qtable.py",
     )
     for name in _OF_THE_SEARCH:
         own.add(f"--{name}", help="of search_qtable: see run_qtable.py")
@@ -108,47 +130,50 @@ def main(arguments: list[str]) -> int:
     writable(options.calibration_table)
     graph = network_to_quantize(options.mlir_file)
     source = samples_of(graph, options, "run_calibration.py")
-    method = _method(options)
-    if options.tune_list is not None and (options.tune_num <= 0 or not method.startswith("kl")):
+    methods = _methods(options)
+    tunes = any(method.startswith("kl") for method in methods.values())
+    if options.tune_list is not None and (options.tune_num <= 0 or not tunes):
         warn(
             "run_calibration.py: --tune_list has no effect: only thresholds of use_kl are tuned, by --tune_num samples"
         )
-    if options.histogram_bin_num != _BINS and not method.startswith("kl"):
+    if options.histogram_bin_num != _BINS and not tunes:
         warn("run_calibration.py: --histogram_bin_num has no effect: it is for use_kl")
+    chosen = _Threshold.of(graph, options) if options.search == "search_threshold" else None
     threads = len(os.sched_getaffinity(0))
-    kept = Keeper(graph, source, max(options.tune_num, 1))
+    kept = Keeper(graph, source, max(options.tune_num, chosen.count if chosen else 1, 1))
     statistics = collect(
-        graph, source, options=observer_options([method]), threads=threads, warn=warn, seen=kept.keep
+        graph,
+        source,
+        options=observer_options(list(methods.values())),
+        threads=threads,
+        warn=warn,
+        seen=kept.keep,
     )
-    table = table_from(statistics, method)
-    tuned: Mapping[str, Entry] = {}
-    count = 0
-    if options.tune_num > 0 and method.startswith("kl"):
-        samples = list(kept.first)
-        if options.tune_list is not None:
-            others = open_places(graph, [options.tune_list], DataOptions(max_count=options.tune_num))
-            own = Keeper(graph, others, options.tune_num)
-            collect(graph, others, threads=threads, warn=warn, seen=own.keep)
-            samples = list(own.first)
-        schemes = QuantizationConfig(scheme="int8-symmetric").resolve(graph)
-        propose = partial(steps_to_maximum, name=method, count=_CANDIDATES)
-        tuned = output_aware_entries(graph, statistics, samples, schemes, threads, propose)
-        count = len(samples)
+    samples = list(kept.first)[: max(options.tune_num, 0)] if tunes else []
+    if samples and options.tune_list is not None:
+        others = open_places(graph, [options.tune_list], DataOptions(max_count=options.tune_num))
+        own = Keeper(graph, others, options.tune_num)
+        collect(graph, others, threads=threads, warn=warn, seen=own.keep)
+        samples = list(own.first)
+    tables = {
+        word: _thresholds(graph, statistics, method, samples if method.startswith("kl") else [], threads)
+        for word, method in methods.items()
+    }
+    best = next(iter(tables))
+    if chosen is not None:
+        best = chosen.best(tables, list(kept.first)[: chosen.count], threads)
     names = names_of(graph)
     entries = [
-        Entry(
-            names.vendor_name(name),
-            tuned[name].threshold if name in tuned else entry.threshold,
-            statistics[name].min,
-            statistics[name].max,
-        )
-        for name, entry in table.items()
+        Entry(names.vendor_name(name), entry.threshold, statistics[name].min, statistics[name].max)
+        for name, entry in tables[best].items()
     ]
     text = format_calibration(
-        CalibrationTable.of(entries), options.histogram_bin_num, statistics.samples, count
+        CalibrationTable.of(entries), options.histogram_bin_num, statistics.samples, len(samples)
     )
     write_text(options.calibration_table, text)
-    print(f"{len(entries)} ops, {statistics.samples} samples, {count} to tune: {options.calibration_table}")
+    print(
+        f"{len(entries)} ops, {statistics.samples} samples, {len(samples)} to tune: {options.calibration_table}"
+    )
     if not search:
         return 0
     from npuc.compat.tpumlir.qtable_command import main as run_qtable
@@ -156,21 +181,88 @@ def main(arguments: list[str]) -> int:
     return run_qtable(search)
 
 
+def _thresholds(
+    graph: Graph, statistics: Statistics, method: str, samples: Sequence[Mapping[str, Array]], threads: int
+) -> CalibrationTable:
+    """The ranges of a method, tuned on the samples."""
+    table = table_from(statistics, method)
+    if not samples:
+        return table
+    schemes = QuantizationConfig(scheme="int8-symmetric").resolve(graph)
+    propose = partial(steps_to_maximum, name=method, count=_CANDIDATES)
+    tuned = output_aware_entries(graph, statistics, list(samples), schemes, threads, propose)
+    entries = [
+        replace(entry, threshold=tuned[name].threshold) if name in tuned else entry
+        for name, entry in table.items()
+    ]
+    return CalibrationTable.of(entries)
+
+
+@dataclass(frozen=True)
+class _Threshold:
+    """`--search search_threshold`: of several methods, that whose INT8 network has the outputs nearest to the float network's."""
+
+    graph: Graph
+    target: Target
+    by: str
+    count: int
+    """How many samples the networks are compared on."""
+    behind: Program | None
+
+    @staticmethod
+    def of(graph: Graph, options: Namespace) -> _Threshold:
+        """As the options say."""
+        from npuc.compat.tpumlir.qtable_command import postprocess_of
+
+        target = chip_named(options.chip or "bm1684x", "run_calibration.py")
+        return _Threshold(
+            graph,
+            target,
+            "cosine" if options.benchmark_method == "cos" else "snr",
+            options.inference_num,
+            postprocess_of(options.post_process, names_of(graph)),
+        )
+
+    def best(
+        self, tables: Mapping[str, CalibrationTable], samples: Sequence[Mapping[str, Array]], threads: int
+    ) -> str:
+        """The word of the best method; the figures of all are printed."""
+        graph = rewritten_for(self.graph, self.target, "float")
+
+        def integers(table: CalibrationTable) -> Graph:
+            scales = scales_of_maxima(graph, self.target)
+            return quantize_network(graph, table, int8_config(self.target), self.target, scales).graph
+
+        similarity = OutputSimilarity(graph, samples, self.behind, threads)
+        best, figures = best_table(tables, integers, similarity, "cosine" if self.by == "cosine" else "snr")
+        for word, figure in figures.items():
+            mark = " (chosen)" if word == best else ""
+            print(
+                f"{word.removeprefix('use_')}: cos {figure.cosine:.6f}, of the worst output {figure.least_cosine:.6f}, "
+                f"snr {figure.snr:.6f}{mark}"
+            )
+        return best
+
+
 def _search(options: Namespace) -> list[str]:
     """The command line of run_qtable.py that a search stands for; empty if there is none."""
     stated = {name: value for name in _OF_THE_SEARCH if (value := getattr(options, name)) is not None}
+    if options.inference_num < 1:
+        raise UsageError(
+            f"--inference_num {options.inference_num} leaves nothing to compare", where="run_calibration.py"
+        )
     if options.search == "False":
+        if options.post_process:
+            raise UsageError("--post_process is for --search", where="run_calibration.py")
         if stated:
             raise UsageError(
                 f"--{next(iter(stated))} is for --search search_qtable", where="run_calibration.py"
             )
         return []
     if options.search == "search_threshold":
-        raise UsageError(
-            "--search search_threshold is not supported",
-            where="run_calibration.py",
-            fix="--tune_num tunes the thresholds of one method, and --cali_method chooses another",
-        )
+        for name in stated:
+            warn(f"run_calibration.py: --{name} has no effect: it is for --search search_qtable")
+        return []
     if not options.chip or not options.quantize_table:
         raise UsageError(
             "--search search_qtable needs --chip and --quantize_table", where="run_calibration.py"
@@ -178,7 +270,19 @@ def _search(options: Namespace) -> list[str]:
     data = ["--dataset", options.dataset] if options.dataset else ["--data_list", options.data_list]
     own = [options.mlir_file, *data, "--input_num", str(options.input_num), "--chip", options.chip]
     own += ["--calibration_table", options.calibration_table]
+    if options.post_process:
+        own += ["--postprocess", options.post_process]
     return own + [word for name, value in stated.items() for word in (f"--{name}", value)]
+
+
+def _methods(options: Namespace) -> dict[str, str]:
+    """The range methods to try, by TPU-MLIR's words."""
+    if options.search != "search_threshold":
+        return {options.cali_method: _method(options)}
+    if options.debug_cmd:
+        warn("run_calibration.py: --debug_cmd has no effect: search_threshold chooses among the methods")
+    histogram = f"kl:bins={options.histogram_bin_num},step=128"
+    return {word: histogram if word == "use_kl" else _METHODS[word] for word in _TRIED}
 
 
 def _method(options: Namespace) -> str:

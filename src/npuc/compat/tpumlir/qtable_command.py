@@ -6,7 +6,9 @@ The loss of an op is the noise at the network's outputs if its result and its we
 from __future__ import annotations
 
 from npuc.calib.feeding import Feeder
+from npuc.calib.user_function import load_output_function
 from npuc.compat.arguments import VendorParser, keyword
+from npuc.compat.names import NameMap
 from npuc.compat.running import warn
 from npuc.compat.tpumlir.calibration_command import data_options, samples_of
 from npuc.compat.tpumlir.chips import add_chip, chip_named
@@ -21,6 +23,8 @@ from npuc.ir.target_rewrites import rewritten_for
 from npuc.quant.analysis import analyze
 from npuc.quant.analysis.float_layers import float_layers_for
 from npuc.quant.analysis.measurements import Measurements, decibels
+from npuc.quant.output_similarity import OutputSimilarity
+from npuc.quant.validation import Program
 
 _DEFAULT_SAMPLES = 10
 
@@ -58,7 +62,11 @@ def parser() -> VendorParser:
     )
     own.add_ignored("--global_compare_layers", "losses are measured at the network's outputs")
     own.add_ignored("--cluster", "ops are measured one by one", action="store_true")
-    own.add_refused("--postprocess", "losses are measured at the network's outputs")
+    own.add(
+        "--postprocess",
+        "--post_process",
+        help="a Python file whose function PostProcess makes of the outputs, a dict, what losses are measured at",
+    )
     return own
 
 
@@ -72,15 +80,18 @@ def main(arguments: list[str]) -> int:
         writable(path)
     target = chip_named(options.chip, "run_qtable.py")
     graph = rewritten_for(network_to_quantize(options.mlir_file), target, "float")
+    names = names_of(graph)
+    behind = postprocess_of(options.postprocess, names)
     source = samples_of(graph, options, "run_qtable.py")
     table = read_calibration(existing_file(options.calibration_table))
     ranges = ranges_for(graph, table, options.calibration_table)
     graph = merged_like(graph, ranges)
     ranges = with_measured(graph, ranges, None, options.calibration_table)
     quantized = quantize_network(graph, ranges, int8_config(target), target)
-    analysis = analyze(quantized.source, quantized.graph, source, quantized.scheme_of, warn=warn)
+    analysis = analyze(
+        quantized.source, quantized.graph, source, quantized.scheme_of, warn=warn, behind=behind
+    )
     losses = _losses(analysis.measurements)
-    names = names_of(graph)
     lines = [f"# chip: {options.chip}  mix_mode: {_mode(options.fp_type)}", "###"]
     for index, (name, loss) in enumerate(losses):
         lines.append(f"No.{index:<4}: Layer: {names.vendor_name(name):<50}\t\tLoss: {loss}")
@@ -98,7 +109,9 @@ def main(arguments: list[str]) -> int:
             config = int8_config(target).with_layers(floats, "float")
             return quantize_network(graph, ranges, config, target).graph
 
-        floats_needed, cosine = float_layers_for(options.expected_cos, chosen, integers, graph, samples)
+        floats_needed, cosine = float_layers_for(
+            options.expected_cos, chosen, integers, OutputSimilarity(graph, samples, behind)
+        )
         print(f"outputs at cosine {cosine:.6f} with {len(floats_needed)} ops in {_mode(options.fp_type)}")
         if cosine < options.expected_cos:
             warn(
@@ -117,6 +130,18 @@ def main(arguments: list[str]) -> int:
     write_text(options.quantize_table, text)
     print(f"{len(losses)} ops measured, outputs at {noise:.1f} dB; {len(modes)} in {options.quantize_table}")
     return 0
+
+
+def postprocess_of(path: str | None, names: NameMap) -> Program | None:
+    """The function PostProcess of a file, which gets the outputs by TPU-MLIR's names; None without a file."""
+    if path is None:
+        return None
+    if not path.endswith(".py"):
+        raise UsageError(
+            f"--postprocess '{path}' is no Python file", fix="Name a .py file with a function PostProcess"
+        )
+    function = load_output_function(f"{path}:PostProcess")
+    return lambda outputs: function(names.outward(outputs))
 
 
 def _mode(fp_type: str) -> str:

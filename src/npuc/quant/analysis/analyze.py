@@ -32,6 +32,7 @@ from npuc.quant.analysis.measuring import COMPARED, all_channels, measure
 from npuc.quant.crowding import crowded, spans_of
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.prequantized import integer_types
+from npuc.quant.validation import Program
 from npuc.words import counted
 
 LEVERS = {
@@ -163,11 +164,13 @@ def analyze(
     warn: Callable[[str], None] | None = None,
     step: Callable[[], None] = lambda: None,
     wide: bool = True,
+    behind: Program | None = None,
 ) -> Analysis:
     """Measure an integer network, and find what degrades it and why.
 
     `source` is the float network that it was made of, `scheme_of` the schemes of its layers (by default, the default scheme);
     `wide` says whether remedies may use 16-bit activations.
+    Noise is measured at the outputs, or at what `behind` makes of them by name.
 
     Example: `analyze(done.source, done.graph, "images/", done.scheme_of).findings[0].words`.
     """
@@ -190,7 +193,9 @@ def analyze(
     if not kept:
         raise CalibrationDataError("there is no sample to analyse with")
     schemes = LayerSchemes.of(source, scheme_of)
-    measurements = measure(source, quantized, schemes, statistics, kept, threads=threads, step=step)
+    measurements = measure(
+        source, quantized, schemes, statistics, kept, threads=threads, step=step, behind=behind
+    )
     return Analysis(
         measurements,
         tuple(findings(measurements)),

@@ -28,6 +28,7 @@ from npuc.quant.lowering.registry import keeps_type
 from npuc.quant.mixed_precision.sensitivity import Probe, rounded_weights, tensor_types
 from npuc.quant.mixed_precision.units import Unit, find_units
 from npuc.quant.parameters import activation_type
+from npuc.quant.validation import Program
 from npuc.quant.widening import wider
 
 Sample = Mapping[str, Array]
@@ -63,6 +64,7 @@ def measure(
     *,
     threads: int = 1,
     step: Callable[[], None] = lambda: None,
+    behind: Program | None = None,
 ) -> Measurements:
     """Measure an integer network against its float network; `step` is called after every rounding."""
     types = tensor_types(quantized)
@@ -73,7 +75,7 @@ def measure(
         entry.name: entry
         for entry in compare_layers(source, quantized, batches, isolated=True, threads=threads)
     }
-    probe = Probe.of(source, samples[:COMPARED:2], threads)
+    probe = Probe.of(source, samples[:COMPARED:2], threads, behind)
     units = {value: unit for unit in find_units(source, types) for value in unit.values}
     tensors: list[TensorMeasure] = []
     values_by_name: dict[str, Value] = {}

@@ -24,7 +24,7 @@ from npuc.quant.mixed_precision.units import Unit, key
 from npuc.quant.parameters import quantize_weight
 from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import Scheme
-from npuc.quant.validation import Noise, slice_noise
+from npuc.quant.validation import Noise, Program, noise_behind, slice_noise
 
 Sample = Mapping[str, Array]
 
@@ -47,18 +47,23 @@ class Probe:
     samples: Sequence[Sample]
     exact: Sequence[Sequence[Array]]
     threads: int = 1
+    behind: Program | None = None
+    """What the noise is measured behind; None measures it at the outputs."""
     measure: Noise = field(init=False, repr=False)
     """Computes the noise of outputs against the exact ones, per slice."""
 
     def __post_init__(self) -> None:
+        if self.behind is not None:
+            object.__setattr__(self, "measure", noise_behind(self.graph, self.behind))
+            return
         names = [port.name for port in self.graph.outputs]
         slices = find_slices(self.graph, (dict(zip(names, row, strict=True)) for row in self.exact))
         object.__setattr__(self, "measure", slice_noise(self.graph, slices))
 
     @staticmethod
-    def of(graph: Graph, samples: Sequence[Sample], threads: int = 1) -> Probe:
+    def of(graph: Graph, samples: Sequence[Sample], threads: int = 1, behind: Program | None = None) -> Probe:
         """A probe with the exact outputs of the network."""
-        return Probe(graph, samples, _outputs(graph, samples, threads), threads)
+        return Probe(graph, samples, _outputs(graph, samples, threads), threads, behind)
 
     def tensors(self, units: Sequence[Unit], types: Mapping[str, QuantType | DType]) -> list[float]:
         """The noise of rounding the 8-bit tensors of each unit to some types."""
