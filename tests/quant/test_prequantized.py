@@ -13,15 +13,18 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from npuc import lang
 from npuc.arrays import Array
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import QuantizationError, UsageError
-from npuc.flow import import_model, network_to_quantize, quantize_network, save_graph
+from npuc.flow import compile_network, import_model, network_to_quantize, quantize_network, save_graph
 from npuc.ir import Graph
 from npuc.ir.dtypes import quant_of
 from npuc.quant import SCHEMES
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.prequantized import Prequantized, is_quantized
+from npuc.runtime.engine import CompiledEngine
+from npuc.target import load_target
 
 
 def session(model: Any) -> Any:
@@ -257,6 +260,20 @@ def test_parameters_that_do_not_match_are_not_merged() -> None:
         helper.make_node("DequantizeLinear", ["q", "s2", "z2"], ["y"]),
     ]
     judged(qdq_model(nodes, CONSTANTS, {"y": TensorProto.FLOAT}), 4)
+
+
+def test_truth_values_between_its_integers_stay_truth_values() -> None:
+    x = np.arange(-8, 8, dtype=np.int8).reshape(1, 16)
+    (a, b) = (lang.input(name, [1, 16], "i8") for name in "ab")
+    truths = [
+        lang.not_(lang.compare(side, np.int8(0), mode="equal", name=f"{side.name}/zero")) for side in (a, b)
+    ]
+    both = lang.cast(lang.logical(*truths, mode="and", name="both"), to="i8", name="bits")
+    graph = lang.build({"y": lang.dequantize(both, np.float32(0.5), np.int8(2), name="y")})
+    quantized = quantize_network(graph, None, None, load_target("edge-4t")).graph
+    model = compile_network(quantized, load_target("edge-4t")).model
+    y = CompiledEngine(model).run({"a": x, "b": x[:, ::-1]})["y"]
+    np.testing.assert_array_equal(y, ((x != 0) & (x[:, ::-1] != 0)) * 0.5 - 1)
 
 
 def test_ties_are_rounded_as_onnx_says() -> None:

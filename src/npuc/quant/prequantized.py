@@ -250,7 +250,7 @@ class _Lowering(LoweringContext):
 
     def real(self, value: Value) -> Value:
         """A value that the model quantizes is read as its dequantized integers, even if it was computed in float."""
-        if value not in self._types or self.constant(value) is not None:
+        if value not in self._types or self.constant(value) is not None or not is_real(value):
             return super().real(value)
         if value not in self._read:
             name = f"{value_name(value)}/real"
