@@ -22,7 +22,7 @@ from npuc.compare.tensors import Tolerance, compare_sets
 from npuc.compat.arguments import VendorParser, comma_list, keyword
 from npuc.compat.running import warn
 from npuc.compat.tpumlir.chips import add_chip, chip_named
-from npuc.compat.tpumlir.fused_inputs import PIXELS, YUV, fused_ranges, with_fused_inputs
+from npuc.compat.tpumlir.fused_inputs import MOSAICS, PIXELS, YUV, fused_ranges, with_fused_inputs
 from npuc.compat.tpumlir.inputs import as_float, read_inputs, read_reference, real_tensors
 from npuc.compat.tpumlir.names import names_of
 from npuc.compat.tpumlir.ranges import (
@@ -97,7 +97,9 @@ def parser() -> VendorParser:
     own.add(
         "--fuse_preprocess", action="store_true", help="the program takes pixels and normalizes them itself"
     )
-    own.add("--customization_format", type=keyword(*PIXELS, *YUV), help="the pixels that are given then")
+    own.add(
+        "--customization_format", type=keyword(*PIXELS, *YUV, *MOSAICS), help="the pixels that are given then"
+    )
     own.add_ignored(
         "--aligned_input", "frames of the CV18xx are aligned, and inputs here are not", action="store_true"
     )

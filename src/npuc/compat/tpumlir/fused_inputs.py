@@ -1,7 +1,8 @@
 """Preprocessing fused at deployment: the program takes raw pixels, or the bytes of a camera, and normalizes them itself.
 
 `--customization_format` says what is given: `RGB_PACKED` is height × width × channels, `RGB_PLANAR` channels first; images in
-YUV are converted, and have the size of the network's own.
+YUV are converted, and have the size of the network's own. `RGGB_RAW` and the other mosaics are 12-bit pixels of a sensor, which
+become the four channels of an input as they are, 0 to 4095: what TPU-MLIR 1.30.2 compiles for the BM1684X computes that, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from npuc.errors import UsageError
 from npuc.ir import Graph, shape_of
 from npuc.ir.passes import run_pipeline
 from npuc.transform import CANONICAL
+from npuc.transform.unpack_mosaic import MOSAIC_LARGEST
 
 PIXELS = {
     "RGB_PLANAR": ("rgb", "nchw"),
@@ -23,11 +25,16 @@ PIXELS = {
 """Formats of pixels: their channels, and the order of axes."""
 YUV = {"YUV420_PLANAR": "i420", "YUV_NV12": "nv12", "YUV_NV21": "nv21"}
 """Formats of cameras, and npuc's names of them."""
+MOSAICS = {"GBRG_RAW": "gbrg", "GRBG_RAW": "grbg", "BGGR_RAW": "bggr", "RGGB_RAW": "rggb"}
+"""Formats of sensors, and npuc's names of them."""
 _LARGEST_PIXEL = 255.0
+_LARGEST_OF_SENSOR = 4095.0
 
 
 def with_fused_inputs(graph: Graph, name: str | None) -> Graph:
     """The network with the preprocessing of its image inputs inside; `name` is a format, or None for that of the network."""
+    if name in MOSAICS:
+        return run_pipeline(graph.copy(), f"unpack-mosaic{{order={MOSAICS[name]}}},{CANONICAL}")
     if not any(port.preprocess for port in graph.inputs):
         raise UsageError(
             "--fuse_preprocess has nothing to fuse: no input has preprocessing",
@@ -76,10 +83,14 @@ def fused_ranges(graph: Graph, ranges: CalibrationTable) -> CalibrationTable:
     for port in graph.inputs:
         normalized = entries.pop(port.name, None)
         inside = [name for name in graph.tensor_names() if name.startswith(f"{port.name}/")]
+        is_mosaic = f"{port.name}/colours" in inside
         for name in (port.name, *inside):
-            entries[name] = Entry(name, _LARGEST_PIXEL, 0.0, _LARGEST_PIXEL, "pixels")
-        if normalized is not None and f"{port.name}/normalized" in inside:
-            name = f"{port.name}/normalized"
+            most = _LARGEST_PIXEL
+            if is_mosaic and name != port.name:
+                most = MOSAIC_LARGEST.get(name.rpartition("/")[2], _LARGEST_OF_SENSOR)
+            entries[name] = Entry(name, most, 0.0, most, "pixels")
+        name = f"{port.name}/{'colours' if is_mosaic else 'normalized'}"
+        if normalized is not None and name in inside:
             entries[name] = Entry(
                 name, normalized.threshold, normalized.min, normalized.max, normalized.method
             )
