@@ -31,21 +31,18 @@ from npuc.compat.compass.per_layer import IrLayer
 from npuc.compat.compass.pickled import load_npy
 from npuc.compat.compass.plugin_files import load_plugins
 from npuc.compat.compass.statistic_file import load_statistic_info, save_statistic_info
-from npuc.compat.compass.targets import resolve_target, with_memory
+from npuc.compat.compass.targets import PRESET_OF, UNPUBLISHED, resolve_target, with_memory
 from npuc.compat.install import install
 from npuc.compat.registry import vendor_named
 from npuc.errors import FileFormatError, InvalidModelError, PluginError, UnknownTargetError, UsageError
 from npuc.flow import network_to_quantize
 from npuc.quant.weight_ranges import weight_thresholds
 from npuc.registries import isolated
-from npuc.target import load_target
-from npuc.target.vendor_names import NEAREST, ZHOUYI
 from support.paths import ROOT
 
 PAGE = ROOT / "docs" / "migrate-compass.md"
 EXAMPLES = ROOT / "examples"
 PROGRAM = ROOT / "tests" / "compat" / "programs" / "compass_digits.py"
-X2 = load_target("zhouyi-x2-like")
 LAYERS = [
     IrLayer(0, "image", "Input"),
     IrLayer(1, "stem/relu", "Convolution"),
@@ -73,12 +70,12 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         del sys.modules[name]
 
 
-@pytest.mark.parametrize("name", [*ZHOUYI, "x2_1204", "edge-4t"])
+@pytest.mark.parametrize("name", [*PRESET_OF, "x2_1204", "edge-4t"])
 def test_names_of_parts(name: str) -> None:
-    assert resolve_target(name).name == ZHOUYI.get(name.upper(), name)
+    assert resolve_target(name).name == PRESET_OF.get(name.upper(), name)
 
 
-@pytest.mark.parametrize("name", [*(name for name in NEAREST if name.startswith("Z")), "X2_9999"])
+@pytest.mark.parametrize("name", [*UNPUBLISHED, "X2_9999"])
 def test_a_part_without_figures_is_refused(name: str) -> None:
     with pytest.raises(UnknownTargetError, match=name):
         resolve_target(name)
@@ -135,7 +132,6 @@ def test_keys_become_a_scheme(digits: Any) -> None:
         ),
         digits,
         LAYERS,
-        X2,
     )
     config = settings.config
     assert config.options == {
@@ -152,27 +148,9 @@ def test_keys_become_a_scheme(digits: Any) -> None:
     assert settings.method == "mean:momentum=0.5" and settings.overrides == {"logits": "std:n=3"}
 
 
-def test_layers_that_compute_in_float(digits: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    values = section(
-        trigger_float_op="disable & <[FullyConnected]:bfloat16_act_int_wht> <{stem.*}:float16_preferred!>",
-        weight_bits="4",
-    )
-    short = settings_of(values, digits, LAYERS, load_target("bm1684x-like"))
-    assert short.config.layers == {"logits": {"weight": "i4", "activation": "bf16"}, "stem/relu": "f16"}
-    assert not capsys.readouterr().err
-    other = settings_of(values, digits, LAYERS, X2)
-    assert other.config.layers == {"logits": {"classes": ["weights"]}, "stem/relu": "float"}
-    told = capsys.readouterr().err
-    assert (
-        "does not compute with bfloat16: logits computes in float32, on the CPU" in told
-        and "float16: stem/relu" in told
-    )
-    assert settings_of(section(trigger_float_op="disable"), digits, LAYERS, X2).config.layers == {}
-
-
 def test_symmetric_activations_are_unsigned_where_they_can_be(digits: Any) -> None:
     settings = settings_of(
-        section(quantize_method_for_activation="per_tensor_symmetric_full_range"), digits, LAYERS, X2
+        section(quantize_method_for_activation="per_tensor_symmetric_full_range"), digits, LAYERS
     )
     assert settings.config.options["activation"] == "ui8" and settings.config.options["unsigned_from_zero"]
 
@@ -189,17 +167,13 @@ def test_symmetric_activations_are_unsigned_where_they_can_be(digits: Any) -> No
         ({"quantize_method_for_weight": "per_row"}, "none of per_tensor"),
         ({"quantize_method_for_activation": "signed"}, "none of per_tensor"),
         ({"fake_quant_operators_for_debug": "Tile"}, "which no layer is"),
-        ({"quantize_method_for_weight": "per_block_symmetric_full_range"}, "one scale for a tensor"),
-        ({"trigger_float_op": "float16"}, "neither disable nor a float type"),
-        ({"trigger_float_op": "disable & <[Softmax]:float8_preferred>, "}, "has exceptions"),
-        ({"trigger_float_op": "float16_act_fp8e4m3fn_wht"}, "no weights of fp8e4m3fn"),
         ({"fake_quant_scopes_for_debug": "3"}, "no list of ranges"),
         ({"running_statistic_momentum": "2", "calibration_strategy_for_activation": "mean"}, "not from 0"),
     ],
 )
 def test_values_that_cannot_be(digits: Any, values: dict[str, str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        settings_of(section(**values), digits, LAYERS, X2)
+        settings_of(section(**values), digits, LAYERS)
 
 
 def test_an_opt_config(tmp_path: Path, digits: Any) -> None:
@@ -207,12 +181,12 @@ def test_an_opt_config(tmp_path: Path, digits: Any) -> None:
     path.write_text(
         '{"logits": {"q_bits_weight": 16, "q_strategy_activation": "extrema", "just_for_display": {}}}'
     )
-    settings = settings_of(section(opt_config=str(path)), digits, LAYERS, X2)
+    settings = settings_of(section(opt_config=str(path)), digits, LAYERS)
     assert settings.config.layers == {"logits": {"weight": "i16"}} and settings.overrides == {"logits": "max"}
     for text, words in (("{", "not JSON"), ("[]", "no object"), ('{"a": {"b": 1}}', "a key 'b'")):
         path.write_text(text)
         with pytest.raises(FileFormatError, match=words):
-            settings_of(section(opt_config=str(path)), digits, LAYERS, X2)
+            settings_of(section(opt_config=str(path)), digits, LAYERS)
 
 
 def collected(graph: Any) -> Statistics:
@@ -473,11 +447,7 @@ def test_nothing_is_left_behind_by_a_build_that_fails(
             "X2_1204",
             "compares outputs with labels",
         ),
-        (
-            "dataset = NumpyDataset\ncalibration_data = calib.npy",
-            "X9",
-            "Names of that kind with a preset are X1_1204",
-        ),
+        ("dataset = NumpyDataset\ncalibration_data = calib.npy", "X9", "The names with a preset are X1_1204"),
     ):
         text = (
             f"[Parser]\n{parser}[Optimizer]\noutput_dir = out\n{optimizer}\n[GBuilder]\ntarget = {builder}\n"

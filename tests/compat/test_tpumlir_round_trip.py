@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from functools import partial
 from math import inf
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from npuc.cli.app import run_command
 from npuc.compare.tensors import compare_sets
@@ -20,6 +23,8 @@ from support.paths import ROOT
 
 PEER = Path(os.environ.get("NPUC_TPUMLIR", ROOT / "build" / "peers" / "tpumlir")) / "bin"
 
+LIBRARIES = PEER.parent / "lib" / "python3.10" / "site-packages" / "tpu_mlir" / "lib"
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not (PEER / "model_transform.py").exists(), reason="TPU-MLIR is not installed"),
@@ -30,6 +35,7 @@ def theirs(folder: Path, *words: object) -> None:
     """A command of TPU-MLIR itself."""
     environment = os.environ | {"PATH": f"{PEER}{os.pathsep}{os.environ['PATH']}"}
     environment.pop("PYTHONPATH", None)
+    environment["LD_LIBRARY_PATH"] = str(LIBRARIES)
     command = [str(PEER / str(words[0])), *map(str, words[1:])]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{words}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
@@ -160,6 +166,15 @@ t = tpul.tanh(y, scale=[0.2, 1 / 127], zero_point=[0, 0], out_name="t")
 s = tpul.add(y, t, scale=[0.2, 1 / 127, 0.25], zero_point=[0, 0, 0], out_dtype="int8", out_name="s")
 p = tpul.maxpool2d(s, [2, 2], [2, 2], scale=[0.25, 0.25], zero_point=[0, 0], out_name="p")
 tpul.compile("integers", [x], [tpul.dequant_int_to_fp(p, 0.25, 0, out_name="f")], MODE_ARGUMENTS)
+
+tpul.init("BM1684X")
+few = {name: rng.randint(-20, 20, (1, 4, 6, 6)).astype(np.int8) for name in "uv"}
+u, v = (tpul.Tensor([1, 4, 6, 6], name=name, dtype="int8", data=data) for name, data in few.items())
+both, one = {"scale": [0.1, 0.1, 0.5], "zero_point": [3, 3, 2]}, {"scale": [0.1, 0.5], "zero_point": [3, 2]}
+truths = [getattr(tpul, mode)(u, v, **both, out_name=mode + "_t") for mode in ("gt", "le", "eq", "ne")]
+truths += [getattr(tpul, mode)(u, 1.37, **one, out_name=mode + "_t") for mode in ("ges", "lts", "eqs", "nes")]
+truths = [tpul.dequant_int_to_fp(t, 0.5, 2, out_name=t.name.replace("_t", "_f")) for t in truths]
+tpul.compile("truths", [u, v], truths, MODE_ARGUMENTS)
 """
 
 
@@ -186,7 +201,43 @@ def test_tpulang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert outputs, name
         for tensor in outputs:
             np.testing.assert_allclose(ours_too[tensor], expected[tensor], rtol=1e-3, atol=1e-4, err_msg=name)
+    truths, expected = (
+        TensorFile(own / "truths_top_outputs.npz"),
+        TensorFile(peer / "truths_int8_tpu_out.npz"),
+    )
+    compared = [name for name in truths if name.endswith("_f")]
+    assert len(compared) == 8
+    for name in compared:
+        np.testing.assert_array_equal(truths[name], expected[name], err_msg=name)
     result = TensorFile(own / "integers_top_outputs.npz")["f"]
     expected_integers = TensorFile(peer / "integers_int8_tpu_out.npz")["f"]
     # Halves are rounded away from zero there, and to the even integer here.
     assert np.abs(result - expected_integers).max() <= 0.25 and (result == expected_integers).mean() > 0.99
+
+
+def test_the_bytes_of_a_sensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the chip's functional model makes of 12-bit pixels under a mosaic, and our compiled program."""
+    own, peer = tmp_path / "own", tmp_path / "peer"
+    own.mkdir()
+    peer.mkdir()
+    monkeypatch.chdir(own)
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 32, 32]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ports[:1], ports[1:])
+    opset = [helper.make_opsetid("", 13)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "raw.onnx")
+    np.savez(
+        tmp_path / "sensor.npz", x=np.random.RandomState(0).randint(0, 256, (1, 1, 64, 96)).astype(np.uint8)
+    )
+    transform = ["--model_name", "raw", "--model_def", tmp_path / "raw.onnx", "--input_shapes", "[[1,4,32,32]]",
+                 "--pixel_format", "rggb", "--mlir", "raw.mlir"]  # fmt: skip
+    theirs(peer, "model_transform.py", *transform)
+    ours("model_transform.py", *transform)
+    for order, kind in (("RGGB", "F32"), ("GBRG", "F16"), ("GRBG", "BF16"), ("BGGR", "F32")):
+        deploy = ["--mlir", "raw.mlir", "--quantize", kind, "--chip", "bm1684x", "--fuse_preprocess",
+                  "--customization_format", f"{order}_RAW", "--model", "raw.bmodel"]  # fmt: skip
+        runner = ["--input", tmp_path / "sensor.npz", "--model", "raw.bmodel", "--output", "out.npz"]
+        for run in (partial(theirs, peer), ours):
+            run("model_deploy.py", *deploy)
+            run("model_runner.py", *runner)
+        (expected,) = TensorFile(peer / "out.npz").values()
+        np.testing.assert_array_equal(TensorFile(own / "out.npz")["y_Relu"], expected, err_msg=order)

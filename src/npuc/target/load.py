@@ -22,14 +22,7 @@ from npuc.files import existing_text
 from npuc.format_versions import TARGET_FILE
 from npuc.target.model import Target
 from npuc.target.problems import Origin, problems_of, target_error
-from npuc.target.vendor_names import (
-    FINGERPRINTS,
-    canonical,
-    is_fingerprint,
-    name_in,
-    names_like,
-    preset_of,
-)
+from npuc.target.vendor_names import is_fingerprint, name_in, preset_of
 from npuc.target.vocabulary import nearest
 from npuc.target.yamlfile import Document, read_document
 
@@ -121,8 +114,8 @@ def _all_files() -> Iterator[TargetFile]:
 def _find(
     text: str, hidden_by: TargetFile | None = None, folders: Sequence[Path] | None = None
 ) -> TargetFile:
-    if text.lower().endswith(".json"):
-        return _find(name_in(text), hidden_by, folders)
+    if text.endswith(".json"):
+        return _find(name_in(existing_text(text)), hidden_by, folders)
     if _is_path(text):
         path = existing_text(text)
         return TargetFile(path.stem, path, path.parent.resolve() == PRESETS.resolve())
@@ -151,33 +144,22 @@ def _find(
     if is_fingerprint(text):
         return _with_fingerprint(int(text, 16))
     names = [file.name for file in available()]
-    of_vendor = names_like(text)
-    hint = nearest(canonical(text), of_vendor) or nearest(text.lower(), names)
-    known = (
-        f"Names of that kind with a preset are {', '.join(of_vendor)}; the targets"
-        if of_vendor
-        else "The targets"
-    )
+    hint = nearest(text.lower(), names)
     raise UnknownTargetError(
         f"there is no target '{text}'{hint}",
-        fix=f"{known} are {', '.join(names)}; a file of your own is given by its path, like ./{text}.yaml",
+        fix=f"The targets are {', '.join(names)}; a file of your own is given by its path, like ./{text}.yaml",
     )
 
 
 def _with_fingerprint(fingerprint: int) -> TargetFile:
-    """The target of a fingerprint, among those that have a name and those that vendors state."""
-    chip = FINGERPRINTS.get(fingerprint)
-    if chip is not None:
-        return _find(chip)
+    """The target of a fingerprint, among those that have a name."""
     for file in available():
         with suppress(NpucError):
             if load_target(file.path).fingerprint == fingerprint:
                 return file
     raise UnknownTargetError(
         f"no target has the fingerprint 0x{fingerprint:016x}",
-        fix="'npuc targets list --json' shows those of all targets; of vendors' machines "
-        + ", ".join(f"0x{number:016x} ({name})" for number, name in FINGERPRINTS.items())
-        + " are known",
+        fix="'npuc targets list --json' shows those of all",
     )
 
 

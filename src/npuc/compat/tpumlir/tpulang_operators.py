@@ -1,6 +1,7 @@
 """Further operators of TpuLang on `npuc.lang`: comparisons, selections, movements, norms, resizing.
 
-Comparisons give 0 and 1 in the type of what they compare, and logic takes any number but 0 for true, as TpuLang has it.
+Comparisons give 0 and 1 in the type of what they compare, and logic takes any number but 0 for true, as TpuLang has it. With
+scales they compare integers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from npuc.compat.tpumlir.tpulang_tensors import (
     TYPES,
     Tensor,
     apply,
+    apply_scaled,
+    integers,
     moved,
     refuse_scales,
     result,
@@ -75,8 +78,9 @@ def _comparison(mode: str) -> Callable[..., Tensor]:
         zero_point: Any = None,
         out_name: str | None = None,
     ) -> Tensor:
-        refuse_scales(mode, scale, zero_point)
         name = _named(out_name)
+        if scale is not None or zero_point is not None:
+            return _compared_integers(mode, tensor_i0, tensor_i1, scale, zero_point, name)
         other = tensor_i1 if isinstance(tensor_i1, Tensor) else np.array(tensor_i1, tensor_i0.dtype)
         truth = _compared(tensor_i0, other, mode, f"{name}/truth")
         return result(lang.cast(truth, to=TYPES[tensor_i0.dtype], name=name), name)
@@ -97,11 +101,22 @@ def _logic(mode: str) -> Callable[..., Tensor]:
         zero_point: Any = None,
         out_name: str | None = None,
     ) -> Tensor:
-        refuse_scales(f"{mode}_op", scale, zero_point)
         name = _named(out_name)
-        sides = [_truth(operand, f"{name}/{index}") for index, operand in enumerate((tensor_i0, tensor_i1))]
+        given: Sequence[Any] = (tensor_i0, tensor_i1)
+        if scale is not None or zero_point is not None:
+            if any(value != 1 for value in scale or ()) or any(zero_point or ()):
+                raise NetworkError(
+                    f"the scales {scale} and zero points {zero_point} are not those of 0 and 1",
+                    where=f"{mode}_op",
+                    fix="Scales are 1 and zero points 0",
+                )
+            given = [_integers(operand) for operand in given]
+        sides = [_truth(operand, f"{name}/{index}") for index, operand in enumerate(given)]
         truth = lang.logical(*sides, mode=mode, name=f"{name}/truth")
-        return result(lang.cast(truth, to=TYPES[tensor_i0.dtype], name=name), name)
+        built = result(lang.cast(truth, to=TYPES[tensor_i0.dtype], name=name), name)
+        if scale is not None:
+            built.quantization(1.0, 0)
+        return built
 
     operator.__doc__ = f"1 where {mode} holds of what is not 0"
     return operator
@@ -138,12 +153,56 @@ def select(
     )
 
 
+def _integers(operand: Any) -> Any:
+    """A tensor as its integers, which stand for themselves; a number as it is."""
+    return result(operand.integers, operand.name) if isinstance(operand, Tensor) else operand
+
+
+def _compared_integers(mode: str, x: Tensor, other: Any, scale: Any, zero_point: Any, name: str) -> Tensor:
+    """A comparison of integers as TPU-MLIR 1.30.2 computes it.
+
+    Two tensors have one scale, and the result's integers are 0 and 1, whatever its own scale says of them. A number becomes an
+    integer of the operand's scale, and the result stands for 0 and 1.
+    """
+    scales, zeros = list(scale or ()), list(zero_point or [0] * len(scale or ()))
+    count = 3 if isinstance(other, Tensor) else 2
+    if len(scales) != count or len(zeros) != count:
+        raise NetworkError(
+            f"{len(scales)} scales and {len(zeros)} zero points for {count - 1} operands and a result",
+            where=mode,
+        )
+    x.quantization(scales[0], zeros[0])
+    if isinstance(other, Tensor):
+        if scales[0] != scales[1] or zeros[0] != zeros[1]:
+            raise NetworkError(
+                f"the operands have the scales {scales[:2]} and the zero points {zeros[:2]}",
+                where=mode,
+                fix="Give both one scale and one zero point",
+            )
+        other.quantization(scales[1], zeros[1])
+        truth = _compared(_integers(x), _integers(other), mode, f"{name}/truth")
+        built = result(lang.cast(truth, to=TYPES[x.dtype], name=name), name)
+        built.quantization(scales[-1], zeros[-1])
+        return built
+    limits = np.iinfo(x.dtype)
+    steps = np.float64(other) / scales[0] + zeros[0]
+    nearest = np.clip(np.copysign(np.floor(np.abs(steps) + 0.5), steps), limits.min, limits.max)
+    truth = _compared(_integers(x), np.array(nearest, x.dtype), mode, f"{name}/truth")
+    unit = round(1 / scales[-1])
+    if abs(unit * scales[-1] - 1) > 1e-3 or unit + zeros[-1] > limits.max:
+        raise NetworkError(
+            f"no integer of scale {scales[-1]} and zero point {zeros[-1]} is 1",
+            where=mode,
+            fix="Give the result the scale 1, or 1/n",
+        )
+    return integers(lang.cast(truth, to="f32", name=f"{name}/real"), scales[-1], zeros[-1], x.dtype, name)
+
+
 def _function(function: Callable[..., lang.Tensor], words: str) -> Callable[..., Tensor]:
     def operator(
         input: Tensor, scale: Any = None, zero_point: Any = None, out_name: str | None = None
     ) -> Tensor:
-        refuse_scales(words, scale, zero_point)
-        return apply(function, [input], out_name)
+        return apply_scaled(words, function, [input], scale, zero_point, out_name)
 
     operator.__doc__ = words
     return operator
@@ -157,10 +216,12 @@ def log_sigmoid(
     input: Tensor, scale: Any = None, zero_point: Any = None, out_name: str | None = None
 ) -> Tensor:
     """log(1 / (1 + exp(-x))), which is -softplus(-x)."""
-    refuse_scales("log_sigmoid", scale, zero_point)
-    name = _named(out_name)
-    inner = lang.softplus(lang.neg(input.value, name=f"{name}/negative"), name=f"{name}/softplus")
-    return result(lang.neg(inner, name=name), name)
+
+    def function(x: lang.Tensor, name: str) -> lang.Tensor:
+        inner = lang.softplus(lang.neg(x, name=f"{name}/negative"), name=f"{name}/softplus")
+        return lang.neg(inner, name=name)
+
+    return apply_scaled("log_sigmoid", function, [input], scale, zero_point, out_name)
 
 
 def pow(base: Any, expn: Any, out_name: str | None = None) -> Tensor:
@@ -439,12 +500,10 @@ def _pads3(pad: Sequence[int] | None) -> tuple[int, ...]:
 def _pool3(function: Callable[..., lang.Tensor], words: str) -> Callable[..., Tensor]:
     def operator(input: Tensor, kernel: Any = None, stride: Any = None, pad: Sequence[int] | None = None, ceil_mode: bool = False,
                  scale: Any = None, zero_point: Any = None, out_name: str | None = None) -> Tensor:  # fmt: skip
-        refuse_scales(words, scale, zero_point)
         window = (kernel,) * 3 if isinstance(kernel, int) else tuple(kernel or input.shape[2:])
         steps = (stride,) * 3 if isinstance(stride, int) else tuple(stride or window)
-        return apply(
-            function, [input], out_name, kernel=window, strides=steps, pads=_pads3(pad), ceil_mode=ceil_mode
-        )
+        return apply_scaled(words, function, [input], scale, zero_point, out_name, kernel=window, strides=steps, pads=_pads3(pad),
+                            ceil_mode=ceil_mode)  # fmt: skip
 
     operator.__doc__ = words
     return operator

@@ -285,7 +285,7 @@ def refuse_scales(operator: str, *given: Any) -> None:
     """An error if an operator is given scales or zero points: it would have to compute with integers of these scales."""
     if any(value is not None for value in given):
         raise UsageError(
-            f"scale= and zero_point= of {operator} are not supported: no document says what the integers of its result mean",
+            f"scale= and zero_point= of {operator} are not supported: it gives float32",
             fix="dequant_int_to_fp, then compute in float32",
         )
 
