@@ -41,7 +41,15 @@ from npuc.quant.adaquant.options import AdaQuantOptions
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.patterns import layer_names, matches
 from npuc.quant.possible import contradiction
-from npuc.quant.scheme import BLOCKS, FLOATS, SCHEMES, TENSOR_CLASSES, FixedOutput, Scheme
+from npuc.quant.scheme import (
+    ALIGNED_CONCATS,
+    BLOCKS,
+    FLOATS,
+    SCHEMES,
+    TENSOR_CLASSES,
+    FixedOutput,
+    Scheme,
+)
 from npuc.quant.weight_ranges import WEIGHT_METHODS, parse_weight_method
 
 Level = str | dict[str, Any]
@@ -63,6 +71,8 @@ _CHOICES: dict[str, Sequence[Any]] = {
     "exact_scales": (True, False),
     "unsigned_from_zero": (True, False),
     "rounded_operands": (True, False),
+    "exact_averages": (True, False),
+    "aligned_concats": ALIGNED_CONCATS,
     "constant_rounding": tuple(Rounding),
     "sum_bits": range(16, 33),
     "wide_sum_bits": (0, *range(17, 49)),

@@ -109,6 +109,8 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
     )
     if wide:
         return f"its multipliers have {arithmetic.requantization.multiplier_bits} bits, not {scheme.multiplier_bits}"
+    if scheme.exact_averages and scheme.requant is Kind.POW2:
+        return "its averages divide by multipliers of 7 or 15 bits, not of 31"
     wrong = contradiction(scheme)
     return None if wrong is None else wrong.what
 

@@ -20,6 +20,7 @@ BLOCKS = ("mx6", "mx9")
 """Block floating point: operands of products with constant weights, all else is f32."""
 TENSOR_CLASSES = ("weights", "activations", "bias")
 """The classes of tensors of a layer."""
+ALIGNED_CONCATS = ("all", "outputs", "none")
 FixedOutput = tuple[str, str, float, int]
 """Op, storage, scale, zero point: `("softmax", "i8", 1 / 256, -128)`."""
 
@@ -70,6 +71,11 @@ class Scheme:
     rounded_operands: bool = False
     """Sums round each operand to the scale of the result by itself, with multipliers of 7 bits, and add those integers, as
     TPU-MLIR's do; otherwise the sum is rounded once. For 8-bit activations under `single_rounding`."""
+    exact_averages: bool = False
+    """Under `pow2`, averages divide by multipliers of 31 bits, rather than of the 7 or 15 that its machines have."""
+    aligned_concats: str = "all"
+    """The concats whose operands are made in the type of the result: all, those that are outputs, or none; operands of the others
+    keep their own scales, and are requantized."""
     constant_rounding: Rounding = Rounding.HALF_AWAY
     """How weights, biases and other constants are rounded; entries of tables are rounded half away from zero."""
     sum_bits: int = 32
@@ -221,6 +227,13 @@ class Scheme:
             "min_shift": self.min_shift,
             "short": self.short_multipliers,
         }
+
+    @property
+    def averages(self) -> tuple[Kind, StageLimits]:
+        """How averages are divided by their counts, and within which bounds."""
+        if self.exact_averages and self.requant is Kind.POW2:
+            return Kind.SINGLE_ROUNDING, {}
+        return self.requant, self.stage
 
     @property
     def least_factor(self) -> float:

@@ -123,6 +123,8 @@ class TypeAssignment:
                 continue
             wish = wishes.get(op.results[0])
             if isinstance(op, top.Concat):
+                if not self._aligned(op, scheme):
+                    continue
                 wish = fixed_output(op, scheme) or wish or self._ranged(op.results[0], scheme)
             elif not keeps_type(op):
                 continue
@@ -158,6 +160,12 @@ class TypeAssignment:
                     fixed = fixed_output(op, scheme) or given_integers(op)
                     wish = wishes.get(value) if value not in self.moved else None
                     self._types[value] = fixed or wish or self._ranged(value, scheme)
+
+    def _aligned(self, op: top.Concat, scheme: Scheme) -> bool:
+        """Whether the operands of a concat are made in its type."""
+        if scheme.aligned_concats == "outputs":
+            return any(port.value is op.results[0] for port in self.source.outputs)
+        return scheme.aligned_concats == "all"
 
     def _scheme_at(self, value: Value) -> Scheme | None:
         owner = value.owner

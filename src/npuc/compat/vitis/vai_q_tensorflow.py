@@ -17,7 +17,7 @@ from npuc.calib.calibration import calibrate
 from npuc.calib.sources import open_data
 from npuc.compat.arguments import VendorParser, comma_list, keyword
 from npuc.compat.vitis.dumps import DumpFolder
-from npuc.compat.vitis.notices import near_names, note, refusal
+from npuc.compat.vitis.notices import near_names, note, refusal, without_effect
 from npuc.compat.vitis.quantization import (
     dpu_scheme,
     dpu_settings,
@@ -41,13 +41,17 @@ from npuc.files import existing_model, make_folder
 from npuc.flow import Quantized, network_to_quantize, quantize_network
 from npuc.frontend.formats import declared_inputs, import_foreign
 from npuc.frontend.options import ImportOptions
-from npuc.ir import Graph, save_graph, shape_of
+from npuc.ir import Graph, result_names, save_graph, shape_of, top
 from npuc.quant.config import QuantizationConfig
+from npuc.quant.scheme import Scheme
 from npuc.target import Target
 
 __version__ = "3.5.0"
 _METHODS: dict[str, str | None] = {"0": "max", "1": None, "2": None}
 """Method 1 leaves npuc to hold the ranges of least squared error against those that clip nothing."""
+_ALIGNED_CONCATS = {"0": "all", "1": "outputs", "2": "none"}
+_OWN_FACTORS = (3, 5, 6, 7, 14)
+"""Square windows that --scale_all_avgpool does not speak of."""
 _DATATYPES = {"1": "f16", "3": "bf16", "4": "f32"}
 _COMMANDS = ("quantize", "inspect", "dump")
 
@@ -73,11 +77,20 @@ def _quantize(arguments: list[str]) -> int:
     path = existing_model(given.input_frozen_graph)
     graph = _network(path, given.input_nodes, _shapes(given.input_shapes, given.input_nodes))
     scheme = _scheme(given)
-    config, target = dpu_settings() if scheme == dpu_scheme() else (QuantizationConfig(scheme=scheme), None)
+    averages = () if given.scale_all_avgpool == "1" else _averages_of_other_sizes(graph)
+    if scheme == dpu_scheme() and not given.nodes_bit and not averages:
+        config, target = dpu_settings()
+    else:  # another arithmetic than the DPU's
+        config, target = QuantizationConfig(scheme=scheme), None
     config = config.model_copy(update={"activation_forms": _forms(given)})
-    if given.nodes_bit:
-        # Other widths are not the DPU's.
-        config, target = QuantizationConfig(scheme=scheme, activation_forms=_forms(given)), None
+    if not isinstance(scheme, str):
+        config = config.with_options({"aligned_concats": _ALIGNED_CONCATS[given.align_concat]})
+        config = config.with_layers(averages, {"exact_averages": True})
+    if given.adjust_shift_bias != "1":
+        without_effect(
+            "--adjust_shift_bias",
+            "a bias of 8 bits is shifted to the left alone, which every strategy allows",
+        )
     floats = {*layers_outside(graph, _known(graph, given.input_nodes), _known(graph, given.output_nodes))}
     config = config.with_layers((*floats, *_known(graph, given.ignore_nodes)), "float")
     for name, bits in _pairs(given.nodes_bit, "nodes_bit").items():
@@ -127,18 +140,41 @@ def _quantize_parser() -> VendorParser:
         "--convert_datatype", default="0", choices=("0", "1", "2", "3", "4"), help="1 f16, 3 bf16, 4 f32."
     )
     parser.add_refused("--replace_softmax", "there is no hard softmax", unless="0")
-    for name, reason in (
-        ("--align_concat", "operands of a concat always have one type"),
-        ("--align_pool", "a max pool always keeps the type of its operand"),
-    ):
-        parser.add_refused(name, reason, unless="0")
-    for name, reason in (
-        ("--simulate_dpu", "the machine's arithmetic is always computed"),
-        ("--adjust_shift_bias", "positions are always moved into the range of shifts"),
-        ("--adjust_shift_cut", "positions are always moved into the range of shifts"),
-        ("--scale_all_avgpool", "averages are the machine's"),
-    ):
-        parser.add_refused(name, reason, unless="1")
+    parser.add_refused(
+        "--align_pool",
+        "a max pool chooses elements of its operand, so they share a scale; another one would only round or clip them again",
+        unless="0",
+    )
+    parser.add(
+        "--align_concat",
+        default="0",
+        choices=tuple(_ALIGNED_CONCATS),
+        help="Concats whose operands are made in its position: 0 all, 1 outputs, 2 none.",
+    )
+    parser.add(
+        "--simulate_dpu",
+        default="1",
+        choices=("0", "1"),
+        help="0: averages divide exactly, not as the DPU does.",
+    )
+    parser.add(
+        "--scale_all_avgpool",
+        default="1",
+        choices=("0", "1"),
+        help="0: of averages, only windows of 3, 5, 6, 7 and 14 divide as the DPU does.",
+    )
+    parser.add(
+        "--adjust_shift_bias",
+        default="1",
+        choices=("0", "1", "2"),
+        help="Positions of biases are always in range.",
+    )
+    parser.add(
+        "--adjust_shift_cut",
+        default="1",
+        choices=("0", "1"),
+        help="0: positions that no shift of the DPU reaches stay.",
+    )
     for name in ("--skip_check", "--gpu", "--gpu_memory_fraction", "--max_dump_batches", "--dump_float"):
         parser.add_ignored(name, "it is not for quantizing, or not needed")
     return parser
@@ -159,9 +195,23 @@ def _scheme(given: Any) -> str | dict[str, Any]:
         changes[name] = f"i{bits}"
     if max(given.weight_bit, given.activation_bit) > 8:
         changes |= {"wide_sum_bits": 48, "wide_bias_bits": 48, "bias_significant_bits": 0}
+    if given.simulate_dpu == "0":
+        changes["exact_averages"] = True
+    if given.adjust_shift_cut == "0":
+        widest = Scheme()
+        changes |= {"min_shift": widest.min_shift, "max_shift": widest.max_shift}
     if given.arch_type == "DPUCADF8H":
         changes["narrow_activations"] = True
     return dpu_scheme(**changes)
+
+
+def _averages_of_other_sizes(graph: Graph) -> tuple[str, ...]:
+    """The averages whose windows the DPU has no factor of its own for, and divides by scaling."""
+    return tuple(
+        result_names(op)[0]
+        for op in graph.ops
+        if isinstance(op, top.AvgPool) and not (len(set(op.kernel)) == 1 and op.kernel[0] in _OWN_FACTORS)
+    )
 
 
 def _forms(given: Any) -> tuple[str, ...] | None:

@@ -33,7 +33,8 @@ def avg_pool(op: top.AvgPool, context: LoweringContext) -> Value:
         raise NoIntegerForm(f"a padded window of {count} positions has too many counts")
     try:
         width = 8 * max(x.dtype.itemsize, y.dtype.itemsize)
-        scaling = pool_parameters(scheme.requant, x.scale, y.scale, counts, width=width, **scheme.stage)
+        kind, stage = scheme.averages
+        scaling = pool_parameters(kind, x.scale, y.scale, counts, width=width, **stage)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
     require_multipliers(scaling, 2.0**width * x.scale / y.scale)

@@ -161,7 +161,8 @@ def mean(op: Any, context: LoweringContext, axes: Sequence[int], keepdims: bool)
     count = _count(op, axes)
     width = 8 * max(x.dtype.itemsize, y.dtype.itemsize)
     try:
-        scaling = mean_parameters(scheme.requant, x.scale, y.scale, count, width=width, **scheme.stage)
+        kind, stage = scheme.averages
+        scaling = mean_parameters(kind, x.scale, y.scale, count, width=width, **stage)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
     return _summed(op, context, scaling, axes, keepdims, 1)
