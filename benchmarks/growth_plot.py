@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "growth.json"
 PLOT = ROOT / "docs" / "images" / "growth.svg"
 POINTS = {
-    "layers": (30, 100, 300, 1000, 3000),
+    "layers": (30, 100, 300, 1000, 3000, 10000),
     "cores": (1, 2, 4, 8),
     "tiles": (16, 64, 128, 256, 512),
 }

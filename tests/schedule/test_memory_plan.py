@@ -72,6 +72,18 @@ def smallest(buffers: Sequence[Buffer]) -> int:
     return best
 
 
+def test_more_buffers_than_the_search_takes_stay_open() -> None:
+    # At most 10 units are alive, but 13 are not enough: the search proves that of a few such buffers, and takes no step here.
+    buffers = [
+        Buffer(f"{name}{at}", size, at + start, at + end, fixed=4 if name == "x" else None)
+        for at in range(0, 15_000, 10)
+        for name, size, start, end in (("x", 4, 0, 10), ("a", 6, 0, 5), ("b", 5, 5, 10), ("c", 1, 5, 10))
+    ]
+    assert len(buffers) > 4096
+    with pytest.raises(MemoryPlanError, match="no plan was found that fits 13"):
+        plan(buffers, capacity=13, steps=STEPS)
+
+
 @OPTIONS
 @given(buffer_lists())
 def test_a_plan_keeps_its_promises(buffers: list[Buffer]) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from math import inf
 
@@ -141,9 +142,13 @@ class Grouping(Tiles):
         """Whether a tensor is in local memory at a cut."""
         return tensor not in self.results and resident and not self.is_spilled(tensor, cut)
 
+    @cached_property
+    def _bytes_per_cycle(self) -> float:
+        return float(self.tiler.costs.bytes_per_cycle)
+
     def transfer(self, size: float) -> float:
         """Cycles of so many bytes from or to DRAM."""
-        return size / float(self.tiler.costs.bytes_per_cycle)
+        return size / self._bytes_per_cycle
 
     def whole_cost(self, index: int, resident_in: bool, resident_out: bool) -> float:
         """The cost of a layer that runs whole; infinite if it does not fit."""

@@ -163,14 +163,18 @@ class _Room:
     def apart(self, start: int, need: int, end: int, size: int, bank: int, otherwise: int) -> int:
         """The highest address at which there is room in banks that no step touches from `start` to `need`."""
         n = self.count
-        busy = np.zeros(ceil_div(self.capacity, bank) + 1, bool)
-        for i in np.flatnonzero((self.first[:n] < need) & (self.ends[:n] > start)):
-            busy[self.low[i] // bank : (self.high[i] - 1) // bank + 1] = True
+        near = (self.first[:n] < need) & (self.ends[:n] > start)
+        # One more from the first bank of each on, one fewer behind its last.
+        change = np.zeros(ceil_div(self.capacity, bank) + 2, np.int64)
+        np.add.at(change, self.low[:n][near] // bank, 1)
+        np.add.at(change, (self.high[:n][near] - 1) // bank + 1, -1)
+        busy = np.cumsum(change) > 0
         hit = np.flatnonzero((self.starts[:n] < end) & (self.ends[:n] > start))
         order = hit[np.argsort(-self.high[hit], kind="stable")]
-        floors = np.minimum.accumulate(np.concatenate([[self.capacity], self.low[order]]))
-        tops = np.concatenate([self.high[order], [0]])
-        for ceiling, floor in zip(floors.tolist(), tops.tolist(), strict=True):
+        ceilings = np.minimum.accumulate(np.concatenate([[self.capacity], self.low[order]]))
+        floors = np.concatenate([self.high[order], [0]])
+        wide = ceilings - floors >= size
+        for ceiling, floor in zip(ceilings[wide].tolist(), floors[wide].tolist(), strict=True):
             # The top of the gap, and the ends of the banks in it.
             for high in (ceiling, *range(ceiling // bank * bank, floor, -bank)):
                 address = int(high - size) // self.alignment * self.alignment

@@ -282,6 +282,8 @@ def _search(best: _Best, target: int, share: int, budget: _Budget) -> bool | Non
                 best.offer(address, "exact search")
             if verdict is not None:
                 return verdict
+            if not used:
+                return None  # too many items for the search, which took no step
             if left <= 0 or budget.over:
                 break
         limit *= 2
