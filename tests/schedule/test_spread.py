@@ -11,17 +11,19 @@ from npuc import lang
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import compile_model
 from npuc.engine import IntegerEngine
+from npuc.errors import ScheduleError
 from npuc.ir import Graph
 from npuc.partition import partition
 from npuc.quant import SCHEMES, quantize
 from npuc.schedule import search
 from npuc.schedule.cost import Costs
-from npuc.schedule.decisions import Decisions, Group
+from npuc.schedule.decisions import Decisions, Group, ScheduleDecisions
 from npuc.schedule.grouping import Grouping
 from npuc.schedule.multicore import CoreGrouping
 from npuc.schedule.network import Network, build_network
+from npuc.schedule.schedule_file import SubgraphEntry, entry_of, resolve
 from npuc.schedule.spread import Spread, SpreadTensor
-from npuc.schedule.tiler import Tiler
+from npuc.schedule.tiler import Choices, Tiler
 from npuc.sim import Simulator, sanitize
 from npuc.target import Target
 from support.networks.backend import machine
@@ -122,3 +124,15 @@ def test_the_bits_are_the_same_with_all_cuts_spread(
         assert np.unique(value).size > 10
         np.testing.assert_array_equal(got[name], value, err_msg=name)
     assert [str(finding) for finding in sanitize(compiled, inputs)] == []
+
+
+def test_a_schedule_whose_tensors_stay_spread_can_be_stated() -> None:
+    target = machine(1 << 20, 4, 1 << 20)
+    network = network_of(two_convolutions(16), target)
+    decisions = Decisions((Group(0, 1, 4), Group(1, 2, 4)), (True,))
+    found = ScheduleDecisions(decisions, Choices(), 1 << 20, 4)
+    entry = SubgraphEntry(**entry_of(found, [layer.name for layer in network.layers]))
+    assert resolve(entry, network, target, 4).schedule_decisions == found
+    open_end = entry.model_copy(update={"memory": None})
+    with pytest.raises(ScheduleError, match="unless the schedule states all groups"):
+        resolve(open_end, network, target, 4)

@@ -232,7 +232,7 @@ class Grouping(Tiles):
             for tensor in storages
         }
         taken = sum(aligned(tensor.size) for tensor in held)
-        rest = (self.room(first, last), self.tiler.choices, taken)
+        rest = (self.room(first, last), self.tiler.choices, taken, *([True] if self.turns else []))
         return row_key(((layer, self._keys[layer]) for layer in layers), facts, rest)
 
     def _pinned_cost(self, group: Group, into: bool, out: bool) -> float:

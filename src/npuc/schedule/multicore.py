@@ -115,9 +115,9 @@ class CoreGrouping:
 
     def _least(self) -> list[float]:
         sums = [0.0]
-        for layer in self.grouping.network.layers:
+        for index, layer in enumerate(self.grouping.network.layers):
             cycles = self.grouping.tiler.cycles(layer, self.grouping.tiler.whole(layer))
-            sums.append(sums[-1] + cycles / self.cores)
+            sums.append(sums[-1] + (cycles / self.cores if index not in self.grouping.turns else 0))
         return sums
 
     def _best(self, start: int, end: int, into: bool, out: bool) -> tuple[float, Group | None]:
@@ -143,6 +143,8 @@ class CoreGrouping:
     def _by_rows(self, start: int, end: int, into: bool, out: bool) -> tuple[float, Group | None]:
         best: tuple[float, Group | None] = (inf, None)
         layers = self.grouping.network.layers[start:end]
+        if into and any(index in self.grouping.turns for index in range(start, end)):
+            return best  # what loads turn they take from the memory between
         counts = self._tile_counts(start, end)
         held = self._held(start, end, into, out)
 
@@ -179,7 +181,8 @@ class CoreGrouping:
         key = start, end
         if key not in self._counts:
             layers, counts = self.grouping.network.layers[start:end], []
-            if all(layer.by_rows for layer in layers):
+            loaded = [self.grouping.is_loaded(index, start, end) for index in range(start, end)]
+            if all(layer.by_rows or load for layer, load in zip(layers, loaded, strict=True)):
                 limit = max(layer.outputs[0].rows for layer in layers)
                 counts = [self.cores * n for n in _ROUNDS if self.cores * n <= limit]
             while counts and not self.grouping.can_cut(start, end, counts[-1]):
@@ -283,9 +286,10 @@ class CoreGrouping:
         cost = self.grouping.whole_cost(index, False, False)
         if cost < inf:
             return cost + loads + stores + self.barrier, Group(index, index + 1, by_inputs=self._sums(index))
-        cost, group = self.grouping.tiled_cost(index, index + 1, False, False)
-        if group is not None:
-            return cost + self.barrier, replace(group, alone=True)
+        if index not in self.grouping.turns:
+            cost, group = self.grouping.tiled_cost(index, index + 1, False, False)
+            if group is not None:
+                return cost + self.barrier, replace(group, alone=True)
         if self.grouping.moved_cost(index) < inf:
             return self.grouping.moved_cost(index) + self.barrier, Group(index, index + 1, moved=True)
         return inf, None

@@ -6,12 +6,13 @@ the loops ask of them lies in lists: a number costs nothing to look up, and a re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from npuc.schedule.layers import BLOCK, LayerOp, Rows, Tensor
 from npuc.schedule.lifetimes import Lifetimes
+from npuc.schedule.turns import rows_in_one
 
 
 class Operand(NamedTuple):
@@ -72,21 +73,30 @@ class TileMemo:
     """The network itself, once it is numbered."""
 
 
-def numbered(lifetimes: Lifetimes) -> NumberedNetwork:
-    """A network by numbers."""
+def numbered(lifetimes: Lifetimes, turns: Collection[int] = ()) -> NumberedNetwork:
+    """A network by numbers; the layers `turns` are done by the loads of their groups, so that their results come from outside."""
+    producers = {tensor: -1 if index in turns else index for tensor, index in lifetimes.producers.items()}
     tensors = list(lifetimes.producers)
     numbers = {tensor: number for number, tensor in enumerate(tensors)}
     layers: list[NumberedLayer | None] = []
     for index, layer in enumerate(lifetimes.network.layers):
+        if index in turns:
+            y = layer.outputs[0]
+            layers.append(
+                NumberedLayer(numbers[y], y.rows, 1, lifetimes.last_use[y], lambda _: (), (), (), None)
+            )
+            continue
         if not layer.by_rows or len(layer.outputs) != 1:
             layers.append(None)
             continue
         y = layer.outputs[0]
-        operands, last_reads = [], {}
+        operands, last_reads, factors = [], {}, []
         for tensor in layer.inputs:
             storage = tensor.storage
-            number, producer = numbers[storage], lifetimes.producers[storage]
-            whole = storage.rows == 1 or tensor.view_of is not None
+            number, producer = numbers[storage], producers[storage]
+            turned = lifetimes.producers[storage] in turns
+            factors.append(rows_in_one(tensor) if turned else int(tensor.view_of is None))
+            whole = storage.rows == 1 or not factors[-1]
             operands.append(Operand(number, (0, storage.rows) if whole else None, producer))
             if lifetimes.dies(storage, index):
                 last_reads[number] = producer
@@ -97,7 +107,7 @@ def numbered(lifetimes: Lifetimes) -> NumberedNetwork:
                 y.rows,
                 layer.granule,
                 lifetimes.last_use[y],
-                layer.operand_rows,
+                _in_storage(layer.operand_rows, factors),
                 tuple(operands),
                 tuple(last_reads.items()),
                 scratch,
@@ -107,11 +117,25 @@ def numbered(lifetimes: Lifetimes) -> NumberedNetwork:
         tensors,
         numbers,
         [tensor.row_size for tensor in tensors],
-        [lifetimes.producers[tensor] for tensor in tensors],
+        [producers[tensor] for tensor in tensors],
         [lifetimes.last_use[tensor] for tensor in tensors],
         [lifetimes.uses.get(tensor, []) for tensor in tensors],
         layers,
     )
+
+
+def _in_storage(
+    operand_rows: Callable[[Rows], tuple[Rows, ...]], factors: list[int]
+) -> Callable[[Rows], tuple[Rows, ...]]:
+    """The same in rows of the storage of each operand, of which a row of the operand is so many."""
+    if all(factor < 2 for factor in factors):
+        return operand_rows
+
+    def scaled(rows: Rows) -> tuple[Rows, ...]:
+        needs = zip(operand_rows(rows), factors, strict=True)
+        return tuple((low * (factor or 1), high * (factor or 1)) for (low, high), factor in needs)
+
+    return scaled
 
 
 def rows_of_tile(

@@ -230,7 +230,8 @@ def resolve(
     given = {key: value for key, value in entry.choices if value is not None}
     choices = replace(Choices(), **given) if given else None
     room = entry.memory or local
-    grouping = Grouping(network, Tiler(Costs(target), choices or Choices()), room)
+    several = (entry.cores or cores) > 1
+    grouping = Grouping(network, Tiler(Costs(target), choices or Choices()), room, several_cores=several)
     names = [layer.name for layer in network.layers] if names is None else names
     index = {name: number for number, name in enumerate(names)}
     groups: dict[int, Group] = {}
@@ -267,11 +268,15 @@ def resolve(
     halo = inf if entry.max_halo is None else entry.max_halo
     pins = Pins(tuple(groups[at] for at in sorted(groups)), cuts, halo)
     count = entry.cores
-    if any(cuts.values()):
-        if (count or 1) > 1:
-            raise ScheduleError("results stay in local memory on one core only", fix="Write cores: 1")
-        count = 1
     decisions = pins.complete(len(names), entry.far or 0)
+    stated_whole = decisions is not None and entry.memory is not None
+    if any(cuts.values()) and not (stated_whole and (count or 1) > 1):
+        if (count or 1) > 1:
+            raise ScheduleError(
+                "results stay in local memory on one core only, unless the schedule states all groups and `memory`",
+                fix="Write cores: 1",
+            )
+        count = 1
     if decisions is not None and entry.memory is not None and count is not None:
         prefetch = PrefetchPolicy(**entry.late.model_dump()) if entry.late is not None else None
         capped = 0 if local == whole else local
@@ -388,6 +393,8 @@ def _check_fit(grouping: Grouping, group: Group, group_entry: GroupEntry, target
             )
         return
     for at in range(group.first, group.last):
+        if grouping.is_loaded(at, group.first, group.last):
+            continue
         if not layers[at].by_rows or len(layers[at].outputs) != 1:
             raise ScheduleError(
                 f"layer '{layers[at].name}' ({layers[at].kind}) cannot be cut into tiles of rows",

@@ -131,6 +131,7 @@ def assembled(
             candidates or Candidates(),
             spill_distance=spill_distance,
             memo=memo,
+            several_cores=cores > 1,
         )
         addresses: list[dict[Buffer, int]] = []
         for _ in range(1 + (_REPAIRS if schedule_decisions is None and level else 0)):
@@ -215,7 +216,7 @@ def fastest(
     fixed = {"local_memory": local_memory, **(fixed or {})}
     local = fixed["local_memory"] or int(target.memory.local.size)
     trials: list[_Trial] = []
-    memo = TileMemo()
+    memos = {False: TileMemo(), True: TileMemo()}
     alone = bytes_layer_by_layer = 0
     failure: Exception | None = None
     for lowest, point in search_space(level, count, network, local, fixed):
@@ -239,7 +240,7 @@ def fastest(
                 weights_base,
                 first_layer=first_layer,
                 candidates=candidates,
-                memo=memo,
+                memo=memos[point.get("cores", 1) > 1],
                 **point,
             )
         except (DoesNotFit, CompileError) as error:

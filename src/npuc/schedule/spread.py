@@ -56,6 +56,7 @@ class Spread:
         first, last = group_of[producer], group_of[use]
         return (
             first < last
+            and use not in self.tiles.turns
             and all(resident[first:last])
             and by_rows(groups[first], self.cores)
             and by_rows(groups[last], self.cores)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 from npuc.arrays import ceil_div
 from npuc.program.instruction import Place
@@ -19,6 +20,7 @@ from npuc.schedule.moves import Block, copies_of, moves
 from npuc.schedule.regions import Operand, TileLayer, region_tile, span_of
 from npuc.schedule.spread import Spread, tiles_of
 from npuc.schedule.tiler import Tiler
+from npuc.schedule.turns import rows_in_one
 
 _LOAD_PARTS = 8
 """A whole tensor comes in so many parts, so that work can begin with the first."""
@@ -371,6 +373,29 @@ class _Builder:
                 self._load_rows(index, tensor, buffer, (low, high))
         return self.whole[tensor]
 
+    def _load_turned(self, index: int, tensor: Tensor, buffer: Buffer, rows: Rows) -> None:
+        """Rows of a permuted tensor, from the operand of the permute."""
+        turn, step = self.grouping.turns[index], len(self.work.steps)
+        ready = self.work.stored.get(turn.source, 0)
+        for at, offset, block in turn.blocks(rows):
+            offset += (rows[0] - buffer.rows[0]) * tensor.row_size
+            size = prod(block.size)
+            self.work.loads.append(
+                Load(
+                    index,
+                    buffer,
+                    offset,
+                    size,
+                    turn.source,
+                    at,
+                    step,
+                    ready,
+                    block=block,
+                    tile_number=self.tile_number,
+                )
+            )
+        self._spill(turn.source, step)
+
     def _load_rows(self, index: int, tensor: Tensor, buffer: Buffer, rows: Rows) -> None:
         offset = (rows[0] - buffer.rows[0]) * tensor.row_size
         size = (rows[1] - rows[0]) * tensor.row_size
@@ -438,7 +463,10 @@ class _Builder:
     ) -> None:
         layer = self.network.layers[index]
         output = results[0].rows if results else rows
-        tile = Tile(rows, channels, tuple(buffer.rows for buffer in operands), output)
+        inputs = tuple(buffer.rows for buffer in operands)
+        if not layer.sums:
+            inputs = tuple(map(self._rows_in, layer.inputs, inputs))
+        tile = Tile(rows, channels, inputs, output)
         slots = {f"in{i}": buffer for i, buffer in enumerate(operands)}
         slots |= {f"out{i}": buffer for i, buffer in enumerate(results)}
         for name, buffer in {"const": constants, "scratch": scratch, **(more or {})}.items():
@@ -448,6 +476,13 @@ class _Builder:
         self.work.steps.append(Compute(index, tuple(layer.templates(tile)), slots, tile, self.tile_number))
         for buffer in slots.values():
             buffer.touch(step)
+
+    def _rows_in(self, tensor: Tensor, rows: Rows) -> Rows:
+        """Rows of the storage of an operand as the rows of the operand that the layer knows."""
+        if tensor.view_of is None or self.grouping.producers[tensor.storage] not in self.grouping.turns:
+            return rows
+        each = rows_in_one(tensor)
+        return (rows[0] // each, rows[1] // each) if each else rows
 
     def _store(self, index: int, tensor: Tensor, buffer: Buffer, rows: Rows) -> None:
         if self._needed_in_dram(tensor):
@@ -545,6 +580,8 @@ class _Builder:
             if group.keeps_seams and tile + 1 in share:
                 keep = self.grouping.seam(group.first, group.last, group.tiles, tile)
             for index in range(group.first, group.last):
+                if self.grouping.is_loaded(index, group.first, group.last):
+                    continue
                 layer = layers[index]
                 operands = []
                 for tensor in layer.inputs:
@@ -778,7 +815,10 @@ class _Builder:
         buffer = self.work.buffer(f"{tensor.name}[{low}:{high}]", (high - low) * tensor.row_size, (low, high))
         here[tensor] = buffer
         low = before[tensor].rows[1] if tensor in before else low
-        if low < high:
+        maker = self.grouping.producers[tensor]
+        if low < high and self.group_of[maker] == self.group_of[index] and maker in self.grouping.turns:
+            self._load_turned(maker, tensor, buffer, (low, high))
+        elif low < high:
             self._load_rows(index, tensor, buffer, (low, high))
         if tensor in before:  # behind the load, from whose issue on there is room
             self._copy_rows(index, tensor, before[tensor], buffer)

@@ -45,6 +45,7 @@ from npuc.schedule.numbered import (
     rows_of_tile,
 )
 from npuc.schedule.tiler import Tiler
+from npuc.schedule.turns import Turn, turn_of
 
 TILES = (
     2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 320, 512, 1024,
@@ -63,9 +64,26 @@ class Tiles(Lifetimes):
     """Of groups that did not pack, bytes that are lost to gaps."""
     memo: TileMemo = field(default_factory=TileMemo, kw_only=True)
     """Shared by the searches of a network."""
+    several_cores: bool = field(default=False, kw_only=True)
+    """Whether groups are shared out among cores."""
     _sizes: dict[Layer, int] = field(default_factory=dict, init=False)
     _pairs: dict[Layer, int] = field(default_factory=dict, init=False)
     _counts: dict[tuple[int, int, int], list[int]] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def turns(self) -> dict[int, Turn]:
+        """The layers that loads can do, where cores share the work."""
+        if not self.several_cores:
+            return {}
+        turns = ((index, turn_of(layer)) for index, layer in enumerate(self.network.layers))
+        return {index: turn for index, turn in turns if turn is not None}
+
+    def is_loaded(self, index: int, first: int, last: int) -> bool:
+        """Whether loads do a layer of a group that is cut by rows: its operand is older, and its result stays inside."""
+        if index not in self.turns:
+            return False
+        y = self.network.layers[index].outputs[0]
+        return self.producers[self.turns[index].source] < first and self.last_use[y] < last
 
     def room(self, first: int, last: int) -> int:
         """Bytes that a group may take."""
@@ -94,7 +112,7 @@ class Tiles(Lifetimes):
     def numbers(self) -> NumberedNetwork:
         """The network by numbers, for loops."""
         if not self.memo.numbers:
-            self.memo.numbers.append(numbered(self))
+            self.memo.numbers.append(numbered(self, self.turns))
         return self.memo.numbers[0]
 
     @cached_property
@@ -269,8 +287,11 @@ class Tiles(Lifetimes):
         ):
             rows = self.numbered_rows(first, last, tiles, tile)
             assert rows is not None
-            for layer, form in zip(self.network.layers[first:last], network.layers[first:last], strict=True):
+            for index, form in enumerate(network.layers[first:last], first):
                 assert form is not None
+                layer = self.network.layers[index]
+                if index in self.turns:
+                    continue
                 cycles += weight * self.tiler.cycles(layer, rows[form.result])
             for number, (low, high) in rows.items():
                 if network.producers[number] < first:
