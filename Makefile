@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h native/ort/*.c native/ort/*.h)
 
-.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir peers-sophgo test-sophgo bench-qdq test-frameworks test-browser test-site test-notebooks notebooks studio test-studio sanitize tsan prove-c fuzz soak mutate bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore bench-compression docs licences sbom site wheels release-check release-check-arm clean
+.PHONY: install-size bench-memory bench-runtime bench-frameworks bench-sim sweep zoo zoo-models sweep-zoo help demo test test-slow peers-tensorflow peers-openvino peers-qat peers-tpumlir test-tpumlir test-arm peers-sophgo test-sophgo bench-qdq test-frameworks test-browser test-site test-notebooks notebooks studio test-studio sanitize tsan prove-c fuzz soak mutate bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule bench-explore bench-compression docs licences sbom site wheels release-check release-check-arm clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -35,6 +35,7 @@ help:
 	@echo "  make test-tpumlir     tables and results exchanged with TPU-MLIR itself, installed in build/peers/tpumlir (1.9 GB, Python 3.10)"
 	@echo "  make conformance      ONNX's own backend suite, with and without canonicalization; TFLite models against LiteRT"
 	@echo "  make sanitize         the kernel tests on a build with address and undefined-behaviour checks and no warnings"
+	@echo "  make test-arm         the kernels for 64-bit ARM: cross-compiled, run under qemu-aarch64, compared to the bit"
 	@echo "  make tsan             the load tests, from Python and from C, on a build with race checks"
 	@echo "  make prove-c          every shared model as a C application: gcc, clang, sanitizers, valgrind, no allocator"
 	@echo "  make fuzz             MINUTES=10: readers of all formats under libFuzzer (C runtime, with sanitizers) and Atheris (Python); findings become tests"
@@ -192,6 +193,12 @@ sanitize: $(STAMPS)/test $(STAMPS)/cmake
 	@$(BIN)/cmake --build $(SANITIZED) --parallel 2 -- --no-print-directory
 	$(SANITIZE) $(BIN)/python -m pytest -n 2 -m "not slow" tests/kernels tests/sim tests/schedule/test_memory_core.py \
 		tests/schedule/test_memory_plan.py tests/calib/test_observe_kernel.py tests/debug/test_compiled_layers.py tests/codegen/test_host_operators.py
+
+# Debian's gcc-aarch64-linux-gnu and qemu-user must be here; ARM_CASES random layers, products and vector operators each.
+ARM_CASES ?= 5000
+
+test-arm: $(STAMPS)/test
+	NPUC_KERNEL_CASES=$(ARM_CASES) $(BIN)/python -m pytest -n 0 -rs tests/kernels/test_arm.py
 
 # Python is not built with these checks, but its locks are seen: they are those of the C library. TSAN_JOBS and TSAN_SELECT make
 # a shorter form.

@@ -23,6 +23,8 @@
 
 enum { DEPTHWISE, DEPTHWISE_BYTES, BYTES, WORDS };
 
+static int is_bytes(int32_t layout) { return layout == BYTES || layout == DEPTHWISE_BYTES; }
+
 typedef struct {
     int32_t first_y, first_x; /* first output pixel; the next are a stride (transposed) or one further */
     int32_t ny, nx;
@@ -37,6 +39,7 @@ typedef struct {
     int32_t layout;
     int32_t kind, y_zero_point, lo, hi;
     int32_t job_count;
+    int32_t least_weight;
     int32_t k_block;  /* wide: channels x taps whose sum fits int32; 0: not even two */
     int32_t channels; /* output channels, each group padded to whole panels */
     int64_t jobs, multiplier, shift, scale, pre, add, post, level;
@@ -199,8 +202,7 @@ static void pack_job(const npuc_conv *c, int32_t layout, const job *j, const int
     const int64_t kernel = (int64_t)c->kernel_h * c->kernel_w;
     const int64_t k_all = (int64_t)j->ny * j->nx * inputs;
     const int64_t k_padded = layout == BYTES ? (k_all + 3) / 4 * 4 : (k_all + 1) / 2 * 2;
-    /* In byte kernels a signed activation is stored with 128 added; that moves its zero point too. */
-    const int64_t zero_point = c->x_zero_point + ((layout == BYTES || layout == DEPTHWISE_BYTES) && c->x_dtype == NPUC_I8 ? 128 : 0);
+    const int64_t zero_point = is_bytes(layout) ? npuc_flipped(c->x_dtype, c->x_zero_point) : c->x_zero_point;
     for (int32_t g = 0; g < c->groups; g++)
         for (int32_t o = 0; o < outputs; o++) {
             const int64_t channel = (int64_t)g * outputs + o;
@@ -276,10 +278,14 @@ npuc_status npuc_conv_prepare(const npuc_conv *conv, const int16_t *weight, cons
 
     const int64_t k = (int64_t)icg(conv) * conv->kernel_h * conv->kernel_w;
     int fits = conv->x_dtype != NPUC_I16 && !conv->wide && npuc_gemm()->bytes;
-    for (int64_t i = 0; i < conv->out_channels * k && fits; i++) fits = weight[i] >= -128 && weight[i] <= 127;
+    int32_t least = 0;
+    for (int64_t i = 0; i < conv->out_channels * k && fits; i++) {
+        if (weight[i] < least) least = weight[i];
+        fits = least >= npuc_gemm()->least_weight && weight[i] <= 127;
+    }
     const int32_t layout = is_depthwise(conv) ? (fits ? DEPTHWISE_BYTES : DEPTHWISE) : fits ? BYTES : WORDS;
     uint8_t *bytes = buffer;
-    header h = {.magic = MAGIC, .conv = *conv, .layout = layout, .kind = -1};
+    header h = {.magic = MAGIC, .conv = *conv, .layout = layout, .kind = -1, .least_weight = least};
     memset(buffer, 0, (size_t)arrange(conv, layout, NULL, NULL));
     arrange(conv, layout, &h, bytes);
     if (conv->wide) {
@@ -500,7 +506,7 @@ static npuc_status run_lines(run *g, int threads)
 {
     const npuc_window *w = &g->window;
     const ptrdiff_t images = g->rows / (w->rows * w->columns), seen = w->dy[w->ny - 1] - w->dy[0] + 1;
-    g->flip = g->h->conv.x_dtype == NPUC_I8;
+    g->flip = npuc_flips(g->h->conv.x_dtype);
     g->panel_bytes = (ptrdiff_t)w->ny * w->nx * w->run / 4 * 4 * NPUC_PANEL;
     g->a_stride = npuc_round_up(npuc_border_width(w) * w->pixel, 64);
     if (g->a_stride % 1024 == 0) g->a_stride += 64; /* lines a power of two apart would share a few cache sets */
@@ -530,7 +536,7 @@ static npuc_status run_gemm(run *g, int threads)
     g->k_steps = (k + group - 1) / group;
     g->panel_bytes = g->k_steps * 4 * NPUC_PANEL;
     g->window.padded = g->k_steps * 4;
-    g->flip = bytes && c->x_dtype == NPUC_I8;
+    g->flip = bytes && npuc_flips(c->x_dtype);
     g->in_place = k % group == 0 && npuc_element_size(c->x_dtype) == size && w->ny == 1 && w->nx == 1 && w->dy[0] == 0 && w->dx[0] == 0 &&
                   w->step_y == 1 && w->step_x == 1 && w->rows == w->height && w->columns == w->width;
     g->a_stride = w->pixel;
@@ -640,7 +646,7 @@ static void depthwise8_task(void *context, ptrdiff_t index, int worker)
         .step = w->step_x * w->pixel,
         .offset = g->offsets,
         .tap_count = tap_count,
-        .flip = c->x_dtype == NPUC_I8,
+        .flip = npuc_flips(c->x_dtype),
         .weights = (const int8_t *)own + g->job->weight + c0 * ((tap_count + 3) / 4 * 4),
         .bias = (const int32_t *)(const void *)(own + g->job->bias) + c0,
         .first_lane = c0 / NPUC_PANEL,
@@ -713,6 +719,13 @@ static npuc_status run_depthwise(run *g, int threads)
     return NPUC_OK;
 }
 
+/* The kernels in use, if they can read what others have packed. */
+static const npuc_gemm_ops *kernels_for(const header *h)
+{
+    const npuc_gemm_ops *ops = npuc_gemm();
+    return is_bytes(h->layout) && (!ops->bytes || h->least_weight < ops->least_weight) ? &npuc_gemm_portable : ops;
+}
+
 npuc_status npuc_conv_run(const void *prepared, const void *x, int64_t batch, int64_t height, int64_t width, void *y, int64_t out_height,
                           int64_t out_width, int32_t threads)
 {
@@ -727,7 +740,7 @@ npuc_status npuc_conv_run(const void *prepared, const void *x, int64_t batch, in
     const uint8_t *bytes = prepared;
     for (int32_t p = 0; p < h->job_count; p++) {
         const job *j = (const job *)(const void *)(bytes + h->jobs) + p;
-        run g = {.ops = npuc_gemm(), .h = h, .job = j, .bytes = bytes, .y = y, .out_height = out_height, .out_width = out_width};
+        run g = {.ops = kernels_for(h), .h = h, .job = j, .bytes = bytes, .y = y, .out_height = out_height, .out_width = out_width};
         g.stage = (npuc_stage){
             .kind = h->kind,
             .dtype = c->y_dtype,

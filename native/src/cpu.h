@@ -1,6 +1,7 @@
 /*
- * What this x86-64 CPU can do, asked of the CPU itself. The compilers' __builtin_cpu_supports wants a symbol of their run-time
- * library that not every tool chain has for shared libraries, and it does not know the same names everywhere.
+ * What this CPU can do. An x86-64 is asked itself: the compilers' __builtin_cpu_supports wants a symbol of their run-time library
+ * that not every tool chain has for shared libraries, and it does not know the same names everywhere. A 64-bit ARM cannot be
+ * asked by a program, but Linux tells.
  */
 #ifndef NPUC_CPU_H
 #define NPUC_CPU_H
@@ -70,6 +71,22 @@ static inline int npuc_cpu_sha(void)
 {
     static _Atomic(int) known;
     return npuc_cpu_known(&known, 0, 1u << 9 | 1u << 19, 1u << 29, 0);
+}
+#elif defined(__GNUC__) && defined(__aarch64__)
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+/* sdot and udot. */
+static inline int npuc_cpu_dotprod(void)
+{
+#if defined(__ARM_FEATURE_DOTPROD)
+    return 1; /* all of the program is compiled for it */
+#elif defined(__linux__)
+    return getauxval(AT_HWCAP) >> 20 & 1; /* HWCAP_ASIMDDP */
+#else
+    return 0;
+#endif
 }
 #endif
 

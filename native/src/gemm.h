@@ -5,8 +5,8 @@
  * [panel][k / 4][16][4] bytes for the byte kernels and [panel][k / 2][16][2] int16 for the word kernels, k padded with zeros:
  * exactly the operand order of vpdpbusd and vpmaddwd. Rows of activations are plain memory, `stride` bytes apart.
  *
- * Sums are taken modulo 2^32. That is exact: the caller has proved that the true accumulator fits, and the offset of signed
- * bytes and the zero point are folded into the bias, so an intermediate may wrap but the sum cannot.
+ * Sums are taken modulo 2^32. That is exact: the caller has proved that the true accumulator fits, and the offset of bytes that
+ * change their sign and the zero point are folded into the bias, so an intermediate may wrap but the sum cannot.
  */
 #ifndef NPUC_GEMM_INTERNAL_H
 #define NPUC_GEMM_INTERNAL_H
@@ -15,6 +15,15 @@
 #include <stdint.h>
 
 #include "npuc/kernels.h"
+
+/* Little-endian 64-bit ARM, whose byte kernels multiply signed by signed bytes; those of x86 unsigned by signed ones. */
+#if defined(__GNUC__) && defined(__aarch64__) && !defined(__AARCH64EB__)
+#define NPUC_NEON 1
+typedef int8_t npuc_activation;
+#else
+#define NPUC_NEON 0
+typedef uint8_t npuc_activation;
+#endif
 
 #define NPUC_PANEL 16    /* output channels of a panel */
 #define NPUC_MAX_ROWS 16 /* rows of the largest tile of any instruction set */
@@ -115,8 +124,9 @@ static inline int npuc_block_lanes(ptrdiff_t at, ptrdiff_t lanes) { return lanes
 typedef struct npuc_gemm_ops {
     const char *name;
     int bytes;                 /* the byte kernels are worth using */
+    int32_t least_weight;      /* that they take */
     int rows8, rows16, panels; /* the largest tile */
-    /* c[rows][panels * 16] = bias + a * b. `k` counts groups of 4 bytes or 2 words; `flip` turns signed bytes into unsigned. */
+    /* c[rows][panels * 16] = bias + a * b. `k` counts groups of 4 bytes or 2 words; `flip` adds 128 to each byte. */
     void (*tile8)(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b, ptrdiff_t panel_bytes,
                   const int32_t *bias, int32_t *c);
     void (*tile16)(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const int16_t *b, ptrdiff_t panel_bytes,
@@ -140,13 +150,23 @@ typedef struct npuc_gemm_ops {
 } npuc_gemm_ops;
 
 extern const npuc_gemm_ops npuc_gemm_portable;
-void npuc_tile8_portable(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b,
-                         ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c);
-void npuc_depthwise8_portable(const npuc_depthwise8 *d);
 #if defined(__x86_64__)
 extern const npuc_gemm_ops npuc_gemm_avx2;
 extern const npuc_gemm_ops npuc_gemm_avx512;
+#elif NPUC_NEON
+extern const npuc_gemm_ops npuc_gemm_neon;
+extern const npuc_gemm_ops npuc_gemm_neondot; /* without a name where the compiler did not have it */
 #endif
+
+/*
+ * Bytes of activations as the byte kernels multiply them: whether 128 is added to those of a type, and what the zero point of that
+ * type becomes by it.
+ */
+static inline int npuc_flips(int32_t dtype) { return dtype == (NPUC_NEON ? NPUC_U8 : NPUC_I8); }
+static inline int32_t npuc_flipped(int32_t dtype, int32_t zero_point)
+{
+    return npuc_flips(dtype) ? zero_point + (NPUC_NEON ? -128 : 128) : zero_point;
+}
 
 /* Pixels of a line with its border: what the windows of a line of outputs see. */
 static inline ptrdiff_t npuc_border_width(const npuc_window *w) { return (w->columns - 1) * w->step_x + w->nx; }

@@ -4,9 +4,9 @@
  * (vpmaddubsw would take bytes, but saturates its pairs at 16 bits.) A tile is up to 6 rows by one panel: 12 accumulators,
  * two weight registers, one broadcast pair and one product.
  */
-#if defined(__x86_64__)
 #include "gemm.h"
 
+#if defined(__x86_64__)
 #include <immintrin.h>
 #include <string.h>
 
@@ -298,12 +298,10 @@ const npuc_gemm_ops npuc_gemm_avx2 = {
     .rows8 = ROWS,
     .rows16 = ROWS,
     .panels = 1,
-    .tile8 = npuc_tile8_portable,
     .tile16 = tile16,
     .finish = finish,
     .gather8 = gather8,
     .gather16 = gather16,
     .depthwise = depthwise,
-    .depthwise8 = npuc_depthwise8_portable,
 };
 #endif

@@ -4,9 +4,9 @@
  * A tile is up to 12 rows by 2 panels: 24 accumulators, two weight registers and one broadcast of four activations fill the
  * register file, and hide the latency of the multiply-add.
  */
-#if defined(__x86_64__)
 #include "gemm.h"
 
+#if defined(__x86_64__)
 #include <immintrin.h>
 #include <string.h>
 
@@ -751,6 +751,7 @@ static void depthwise8(const npuc_depthwise8 *d)
 const npuc_gemm_ops npuc_gemm_avx512 = {
     .name = "avx512vnni",
     .bytes = 1,
+    .least_weight = -128,
     .rows8 = ROWS,
     .rows16 = ROWS,
     .panels = 2,

@@ -22,8 +22,8 @@ static inline void widen_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, in
 
 #include "gemm_common.h"
 
-void npuc_tile8_portable(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b,
-                         ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c)
+static void tile8(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b, ptrdiff_t panel_bytes,
+                  const int32_t *bias, int32_t *c)
 {
     const uint8_t sign = flip ? 0x80 : 0;
     for (int r = 0; r < rows; r++, a += stride)
@@ -33,7 +33,7 @@ void npuc_tile8_portable(int rows, int panels, ptrdiff_t k, const uint8_t *a, pt
             for (int n = 0; n < NPUC_PANEL; n++) acc[n] = (uint32_t)bias[p * NPUC_PANEL + n];
             for (ptrdiff_t i = 0; i < k; i++)
                 for (int t = 0; t < 4; t++) {
-                    const int32_t x = a[4 * i + t] ^ sign;
+                    const int32_t x = (npuc_activation)(a[4 * i + t] ^ sign);
                     for (int n = 0; n < NPUC_PANEL; n++) acc[n] += (uint32_t)(x * w[(i * NPUC_PANEL + n) * 4 + t]);
                 }
             for (int n = 0; n < NPUC_PANEL; n++) c[n] = (int32_t)acc[n];
@@ -97,7 +97,7 @@ static void depthwise(const npuc_depthwise *d)
     }
 }
 
-void npuc_depthwise8_portable(const npuc_depthwise8 *d)
+static void depthwise8(const npuc_depthwise8 *d)
 {
     const ptrdiff_t size = npuc_element_size(d->stage->dtype), lanes = (d->channels + NPUC_PANEL - 1) / NPUC_PANEL;
     const ptrdiff_t groups = (d->tap_count + 3) / 4;
@@ -114,7 +114,7 @@ void npuc_depthwise8_portable(const npuc_depthwise8 *d)
                 uint32_t acc = (uint32_t)d->bias[block * NPUC_PANEL + slot];
                 for (int t = 0; t < d->tap_count; t++) {
                     const uint8_t *x = d->taps ? d->taps[p * d->tap_count + t] : d->base + p * d->step + d->offset[t];
-                    acc += (uint32_t)((x[channel] ^ sign) * w[(t / 4 * width * NPUC_PANEL + slot) * 4 + t % 4]);
+                    acc += (uint32_t)((npuc_activation)(x[channel] ^ sign) * w[(t / 4 * width * NPUC_PANEL + slot) * 4 + t % 4]);
                 }
                 int32_t value = (int32_t)acc;
                 if (s->kind >= 0) value = npuc_requantize(&rq, value, (int32_t)((d->first_lane + block) * NPUC_PANEL + slot));
@@ -126,14 +126,15 @@ void npuc_depthwise8_portable(const npuc_depthwise8 *d)
 const npuc_gemm_ops npuc_gemm_portable = {
     .name = "portable",
     .bytes = 0,
+    .least_weight = -128,
     .rows8 = 4,
     .rows16 = 4,
     .panels = 1,
-    .tile8 = npuc_tile8_portable,
+    .tile8 = tile8,
     .tile16 = tile16,
     .finish = finish,
     .gather8 = gather8,
     .gather16 = gather16,
     .depthwise = depthwise,
-    .depthwise8 = npuc_depthwise8_portable,
+    .depthwise8 = depthwise8,
 };

@@ -8,15 +8,23 @@
 
 /* The form without a heap is for small machines: only code that every one has. */
 #if defined(__x86_64__) && !defined(NPUC_NO_HEAP)
-#define NPUC_SEVERAL 1
+#define NPUC_X86 1
 #else
-#define NPUC_SEVERAL 0
+#define NPUC_X86 0
+#endif
+#if NPUC_NEON && !defined(NPUC_NO_HEAP)
+#define NPUC_ARM 1
+#else
+#define NPUC_ARM 0
 #endif
 
 static const npuc_gemm_ops *const known[] = {
-#if NPUC_SEVERAL
+#if NPUC_X86
     &npuc_gemm_avx512,
     &npuc_gemm_avx2,
+#elif NPUC_ARM
+    &npuc_gemm_neondot,
+    &npuc_gemm_neon,
 #endif
     &npuc_gemm_portable,
 };
@@ -25,9 +33,12 @@ static _Atomic(const npuc_gemm_ops *) chosen;
 
 static int usable(const npuc_gemm_ops *ops)
 {
-#if NPUC_SEVERAL
+#if NPUC_X86
     if (ops == &npuc_gemm_avx2) return npuc_cpu_avx2();
     if (ops == &npuc_gemm_avx512) return npuc_cpu_avx512();
+#elif NPUC_ARM
+    if (ops == &npuc_gemm_neondot) return ops->name && npuc_cpu_dotprod();
+    if (ops == &npuc_gemm_neon) return 1;
 #endif
     return ops == &npuc_gemm_portable;
 }

@@ -64,7 +64,7 @@ static void pack_task(void *context, ptrdiff_t panel, int worker)
                     memcpy(to + (lane * 2 + t) * 2, &word, 2);
                 }
             }
-    const int64_t a_zero = mm->a_zero_point + (g->bytes && mm->a_dtype == NPUC_I8 ? 128 : 0);
+    const int64_t a_zero = g->bytes ? npuc_flipped(mm->a_dtype, mm->a_zero_point) : mm->a_zero_point;
     for (ptrdiff_t lane = 0; lane < NPUC_PANEL; lane++) g->bias[panel * NPUC_PANEL + lane] = (int32_t)(0u - (uint32_t)a_zero * sums[lane]);
 }
 
@@ -99,7 +99,7 @@ static void product_task(void *context, ptrdiff_t index, int worker)
                                .padded = g->k_steps * 4,
                                .adjacent = 1};
         if (g->bytes)
-            ops->gather8(&w, 0, r1 - r0, scratch, g->a_stride, mm->a_dtype == NPUC_I8);
+            ops->gather8(&w, 0, r1 - r0, scratch, g->a_stride, npuc_flips(mm->a_dtype));
         else
             ops->gather16(&w, 0, r1 - r0, scratch, g->a_stride);
         a = scratch;
@@ -115,7 +115,7 @@ static void product_task(void *context, ptrdiff_t index, int worker)
             uint8_t *out[NPUC_MAX_ROWS];
             for (int r = 0; r < rows; r++) out[r] = g->y + ((g->entry * mm->m + r0 + first + r) * mm->n + p * NPUC_PANEL) * y_size;
             if (g->bytes)
-                ops->tile8(rows, width, g->k_steps, at, g->a_stride, g->in_place && mm->a_dtype == NPUC_I8, (const int8_t *)b,
+                ops->tile8(rows, width, g->k_steps, at, g->a_stride, g->in_place && npuc_flips(mm->a_dtype), (const int8_t *)b,
                            g->panel_bytes, bias, acc);
             else
                 ops->tile16(rows, width, g->k_steps, at, g->a_stride, (const int16_t *)(const void *)b, g->panel_bytes, bias, acc);
@@ -188,7 +188,7 @@ npuc_status npuc_matmul_run(const npuc_matmul *mm, const void *a, const void *b,
     run g = {.ops = npuc_gemm(), .mm = mm, .a = a, .b = b, .y = y};
     const int wide = mm->wide || b_lo - mm->b_zero_point < -32768 || b_hi - mm->b_zero_point > 32767;
     const ptrdiff_t a_size = npuc_element_size(mm->a_dtype);
-    g.bytes = g.ops->bytes && a_size == 1 && b_lo - mm->b_zero_point >= -128 && b_hi - mm->b_zero_point <= 127;
+    g.bytes = g.ops->bytes && a_size == 1 && b_lo - mm->b_zero_point >= g.ops->least_weight && b_hi - mm->b_zero_point <= 127;
     const ptrdiff_t group = g.bytes ? 4 : 2;
     g.panels = (mm->n + NPUC_PANEL - 1) / NPUC_PANEL;
     g.k_steps = (mm->k + group - 1) / group;

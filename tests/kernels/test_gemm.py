@@ -22,7 +22,7 @@ KINDS = tuple(Kind)
 
 def available() -> list[str]:
     before = isa()
-    names = [name for name in ("portable", "avx2", "avx512vnni") if select_isa(name)]
+    names = [name for name in ("portable", "avx2", "avx512vnni", "neon", "neondot") if select_isa(name)]
     assert select_isa(before)
     return names
 

@@ -77,7 +77,7 @@ def test_the_instruction_set_does_not_change_the_result(name: str) -> None:
     before = isa()
     results = {}
     try:
-        for choice in ("portable", "avx2", "avx512vnni"):
+        for choice in ("portable", "avx2", "avx512vnni", "neon", "neondot"):
             if select_isa(choice):
                 results[choice] = CASES[name]()
     finally:

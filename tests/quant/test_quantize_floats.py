@@ -145,7 +145,7 @@ def test_instruction_sets_and_the_tape_do_not_change_a_bit(digits: Graph, image:
     made = quantize(digits, {}, SCHEMES[scheme])
     before, results = isa(), []
     try:
-        for name in ("portable", "avx2", "avx512vnni"):
+        for name in ("portable", "avx2", "avx512vnni", "neon", "neondot"):
             for record in (True, False):
                 if select_isa(name):
                     results.append(IntegerEngine(made, fetch=ALL_TENSORS, record=record).run(image))

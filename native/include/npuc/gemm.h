@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* The instruction set in use: "avx512vnni", "avx2" or "portable". The environment variable NPUC_ISA, read once, forces one. */
+/* The instruction set in use: "avx512vnni" or "avx2", "neondot" or "neon", or "portable". The environment variable NPUC_ISA, read once, forces one. */
 NPUC_API const char *npuc_isa(void);
 
 /* Choose one (NULL: the best). NPUC_UNSUPPORTED if this CPU cannot run it. Results never depend on it. */

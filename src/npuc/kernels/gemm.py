@@ -52,9 +52,9 @@ class RawMatMul(ctypes.Structure):
 
 
 def isa() -> str:
-    """The instruction set in use: "avx512vnni", "avx2" or "portable".
+    """The instruction set in use: "avx512vnni" or "avx2", "neondot" or "neon", or "portable".
 
-    >>> isa() in ("avx512vnni", "avx2", "portable")
+    >>> isa() in ("avx512vnni", "avx2", "neondot", "neon", "portable")
     True
     """
     function = library().npuc_isa

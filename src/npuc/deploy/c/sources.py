@@ -20,7 +20,8 @@ _SHARED = (
 
 HOSTED = (
     *_SHARED, "npu.c", "npu_jobs.c", "npu_trace.c",
-    "gemm_avx2.c", "gemm_avx512.c", "sha256_ni.c", "sim_sanitize.c", "image_resize.c", "weight_context_plan.c",
+    "gemm_avx2.c", "gemm_avx512.c", "gemm_neon.c", "gemm_neondot.c", "sha256_ni.c", "sim_sanitize.c", "image_resize.c",
+    "weight_context_plan.c",
 )  # fmt: skip
 """The runtime for a system with files, threads and a heap."""
 
@@ -31,8 +32,8 @@ PLUGINS = {HOSTED: ("plugin.c", "plugin_ops.c"), STANDALONE: ("plugin_static.c",
 """What a form has beside that if the model has operators or kernels of libraries, with `npu_plugin.h` and `plugin_ops.h`."""
 
 HEADERS = (
-    "cpu.h", "custom.h", "file_digest.h", "file_rules.h", "gemm.h", "gemm_common.h", "loops.h", "npu_hosted.h", "npu_model.h",
-    "threads.h", "requant.h", "sha256.h", "sha512.h", "sim.h", "sim_execute.h", "sim_layers.h", "sim_streams.h", "stage.h",
+    "cpu.h", "custom.h", "file_digest.h", "file_rules.h", "gemm.h", "gemm_common.h", "gemm_neon.h", "loops.h", "npu_hosted.h",
+    "npu_model.h", "threads.h", "requant.h", "sha256.h", "sha512.h", "sim.h", "sim_execute.h", "sim_layers.h", "sim_streams.h", "stage.h",
     "wide.h", "sim_floats.h", "floats.h", "float_tile.h", "host.h", "host_custom.h", "sparse_weights.h",
     "weight_bits.h", "weight_context_form.h", "weight_contexts.h",
 )  # fmt: skip
