@@ -30,8 +30,9 @@ Dir::State::lists "{0}/lists";
 Dir::Cache "{0}/cache";
 """
 _RUN = """
-import platform, sys
+import ctypes, platform, sys
 import numpy as np
+from npuc.native import library
 from npuc.runtime import Runner
 images = np.load(sys.argv[1])["image"].astype(np.float32)[:32]
 results = {}
@@ -41,8 +42,12 @@ for path in sys.argv[3:]:
 open(sys.argv[2], "wb").write(b"".join(array.tobytes() for array in results.values()))
 heavy = {"onnx", "onnxruntime", "xdsl", "pydantic", "torch", "PIL"} & set(sys.modules)
 assert not heavy, heavy
+function = library().npuc_isa
+function.restype = ctypes.c_char_p
+kernels = function().decode()
+assert platform.machine() != "aarch64" or kernels == "neondot", kernels
 shapes = {name: array.shape for name, array in results.items()}
-print(platform.machine(), "Python", platform.python_version(), shapes)
+print(platform.machine(), "Python", platform.python_version(), kernels, shapes)
 """
 
 

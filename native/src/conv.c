@@ -454,15 +454,17 @@ static void gemm_task(void *context, ptrdiff_t index, int worker)
 
 /*
  * Whether windows can be read where they are, in a copy of the image with its border, which has each pixel once and not once
- * for each tap: lines of a window that are whole groups of four bytes, and rows of a tile that are neighbours by fours.
+ * for each tap: lines of a window that are whole groups of four bytes, and lines of outputs that are whole runs of neighbours.
  */
 static int can_read_lines(const run *g)
 {
     const npuc_conv *c = &g->h->conv;
     const npuc_window *w = &g->window;
-    if (!g->ops->lines8 || g->h->layout != BYTES || c->transposed || !w->adjacent || !w->ny || w->ny * w->nx == 1) return 0;
-    if (w->nx * icg(c) % 4 || w->columns % 4 || g->stage.kind < 0 || npuc_element_size(c->y_dtype) != 1) return 0;
-    if (npuc_border_width(w) * w->pixel > A_BLOCK / 4) return 0;
+    const npuc_gemm_ops *ops = g->ops;
+    const ptrdiff_t size = ops->bytes ? 1 : 2;
+    if (!ops->lines || g->h->layout != (ops->bytes ? BYTES : WORDS) || c->wide || c->transposed) return 0;
+    if (!w->adjacent || !w->ny || w->ny * w->nx == 1 || w->nx * icg(c) * size % 4 || w->columns % ops->neighbours) return 0;
+    if (g->stage.kind < 0 || npuc_element_size(c->y_dtype) != 1 || npuc_border_width(w) * w->run * size > A_BLOCK / 4) return 0;
     for (ptrdiff_t p = 0; p < panels_of(c); p++)
         if (g->stage.level[p] != NPUC_FAST) return 0;
     return 1;
@@ -478,25 +480,30 @@ static void lines_task(void *context, ptrdiff_t index, int worker)
     const ptrdiff_t j0 = w->rows * part / g->row_blocks, j1 = w->rows * (part + 1) / g->row_blocks;
     const ptrdiff_t seen = w->dy[w->ny - 1] - w->dy[0] + 1; /* lines that the windows of a line of outputs see */
     uint8_t *image = g->scratch + worker * g->scratch_stride;
-    ops->border8(w, n, j0 * w->step_y + w->dy[0], (j1 - j0 - 1) * w->step_y + seen, image, g->a_stride, g->flip);
+    const ptrdiff_t size = ops->bytes ? 1 : 2, run = ops->neighbours;
+    ops->border(w, n, j0 * w->step_y + w->dy[0], (j1 - j0 - 1) * w->step_y + seen, image, g->a_stride, g->flip);
     const ptrdiff_t count = (j1 - j0) * w->columns;
     for (ptrdiff_t p = 0; p < panels; p += ops->panels) {
         const int width = panels - p < ops->panels ? (int)(panels - p) : ops->panels;
         const uint8_t *b = g->bytes + g->job->weight + p * g->panel_bytes;
         const int32_t *bias = (const int32_t *)(const void *)(g->bytes + g->job->bias) + p * NPUC_PANEL;
-        npuc_lines l = {.a = {image, image, image}, .stride = w->step_x * w->pixel, .line = g->a_stride, .steps = w->nx * w->run / 4, .lines = w->ny};
+        npuc_lines l = {.a = {image, image, image},
+                        .stride = w->step_x * w->run * size,
+                        .line = g->a_stride,
+                        .steps = w->nx * w->run * size / 4,
+                        .lines = w->ny};
         if (w->ny > 1) l.line *= w->dy[1] - w->dy[0];
         uint8_t *y = g->y + (n * w->rows + j0) * w->columns * outputs + p * NPUC_PANEL, *out[NPUC_MAX_ROWS];
         const uint8_t *line = image;
         for (ptrdiff_t row = 0, i = 0; row < count;) {
-            const int rows = count - row >= 12 ? 12 : 4;
-            for (int q = 0; q < rows / 4; q++) {
+            const int rows = (int)(count - row >= 3 * run ? 3 * run : run);
+            for (int q = 0; q < rows / run; q++) {
                 l.a[q] = line + i * l.stride;
-                i += 4;
+                i += run;
                 if (i == w->columns) i = 0, line += w->step_y * g->a_stride;
             }
             for (int r = 0; r < rows; r++) out[r] = y + (row + r) * outputs;
-            ops->lines8(rows, width, &l, (const int8_t *)b, g->panel_bytes, bias, &g->stage, (int)p, outputs - p * NPUC_PANEL, out);
+            ops->lines(rows, width, &l, b, g->panel_bytes, bias, &g->stage, (int)p, outputs - p * NPUC_PANEL, out);
             row += rows;
         }
     }
@@ -507,8 +514,9 @@ static npuc_status run_lines(run *g, int threads)
     const npuc_window *w = &g->window;
     const ptrdiff_t images = g->rows / (w->rows * w->columns), seen = w->dy[w->ny - 1] - w->dy[0] + 1;
     g->flip = npuc_flips(g->h->conv.x_dtype);
-    g->panel_bytes = (ptrdiff_t)w->ny * w->nx * w->run / 4 * 4 * NPUC_PANEL;
-    g->a_stride = npuc_round_up(npuc_border_width(w) * w->pixel, 64);
+    const ptrdiff_t size = g->ops->bytes ? 1 : 2;
+    g->panel_bytes = (ptrdiff_t)w->ny * w->nx * w->run * size * NPUC_PANEL;
+    g->a_stride = npuc_round_up(npuc_border_width(w) * w->run * size, 64);
     if (g->a_stride % 1024 == 0) g->a_stride += 64; /* lines a power of two apart would share a few cache sets */
     ptrdiff_t most = (A_BLOCK / g->a_stride - seen) / w->step_y + 1;
     if (most < 1) most = 1;

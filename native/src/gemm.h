@@ -112,7 +112,7 @@ typedef struct npuc_depthwise8 {
  * that the lines of a window are runs of memory `line` bytes apart.
  */
 typedef struct npuc_lines {
-    const uint8_t *a[3]; /* where the windows of rows 0, 4 and 8 begin; those of the three rows after each, `stride` bytes on */
+    const uint8_t *a[3]; /* where the windows of the first row of each run of neighbours begin; those after it, `stride` bytes on */
     ptrdiff_t stride, line;
     ptrdiff_t steps; /* groups of 4 bytes in a line of a window */
     int32_t lines;
@@ -134,11 +134,15 @@ typedef struct npuc_gemm_ops {
     /* tile8 and finish in one, or 0 and nothing done where there is no such code. NULL: never. */
     int (*fused8)(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b, ptrdiff_t panel_bytes,
                   const int32_t *bias, const npuc_stage *stage, int first_panel, ptrdiff_t channels, uint8_t *const *out);
-    /* fused8 for 12 rows or 4 that are not gathered, for outputs of bytes whose panels are all NPUC_FAST. NULL: not there. */
-    void (*lines8)(int rows, int panels, const npuc_lines *l, const int8_t *b, ptrdiff_t panel_bytes, const int32_t *bias,
-                   const npuc_stage *stage, int first_panel, ptrdiff_t channels, uint8_t *const *out);
+    /*
+     * A tile and its output stage for rows that are not gathered: three runs of `neighbours` rows, or one, of bytes where `bytes` is
+     * set and of words elsewhere; for outputs of bytes whose panels are all NPUC_FAST. NULL: not there.
+     */
+    void (*lines)(int rows, int panels, const npuc_lines *l, const uint8_t *b, ptrdiff_t panel_bytes, const int32_t *bias,
+                  const npuc_stage *stage, int first_panel, ptrdiff_t channels, uint8_t *const *out);
     /* `count` lines of image n with its border, from line `first` (-1 is above the image), to `dst`, `line` bytes apart. */
-    void (*border8)(const npuc_window *w, ptrdiff_t n, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t line, int flip);
+    void (*border)(const npuc_window *w, ptrdiff_t n, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t line, int flip);
+    int neighbours;
     /* The output stage over a tile; out[row] is the address of the tile's first channel. */
     void (*finish)(const npuc_stage *stage, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc,
                    uint8_t *const *out);

@@ -40,28 +40,45 @@ ALWAYS void widen_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int is_si
 
 ALWAYS __m256i load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 
-ALWAYS void tile(int rows, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b, const int32_t *bias, int32_t *c)
+/* rows is a constant in every caller, so that the accumulators live in registers. */
+ALWAYS void begin(__m256i acc[ROWS][2], int rows, const int32_t *bias)
 {
-    __m256i acc[ROWS][2];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) acc[r][0] = load(bias), acc[r][1] = load(bias + 8);
-    const uint8_t *a0 = a, *a1 = a + 3 * stride;
-    for (ptrdiff_t i = 0; i < k; i++, b += 64, a0 += 4, a1 += 4) {
+}
+
+/* Rows 0, 2 and 4 begin at a0, a1 and a2. */
+ALWAYS void add_products(__m256i acc[ROWS][2], int rows, ptrdiff_t k, const uint8_t *a0, const uint8_t *a1, const uint8_t *a2,
+                         ptrdiff_t stride, const uint8_t *b)
+{
+    for (ptrdiff_t i = 0; i < k; i++, b += 64, a0 += 4, a1 += 4, a2 += 4) {
         const __m256i w0 = load(b), w1 = load(b + 32);
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
             int32_t pair;
-            memcpy(&pair, (r < 3 ? a0 : a1) + r % 3 * stride, 4);
+            memcpy(&pair, (r < 2 ? a0 : r < 4 ? a1 : a2) + r % 2 * stride, 4);
             const __m256i x = _mm256_set1_epi32(pair);
             acc[r][0] = _mm256_add_epi32(acc[r][0], _mm256_madd_epi16(x, w0));
             acc[r][1] = _mm256_add_epi32(acc[r][1], _mm256_madd_epi16(x, w1));
         }
     }
+}
+
+ALWAYS void end(__m256i acc[ROWS][2], int rows, int32_t *c)
+{
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
         _mm256_storeu_si256((__m256i *)(void *)(c + r * NPUC_PANEL), acc[r][0]);
         _mm256_storeu_si256((__m256i *)(void *)(c + r * NPUC_PANEL + 8), acc[r][1]);
     }
+}
+
+ALWAYS void tile(int rows, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b, const int32_t *bias, int32_t *c)
+{
+    __m256i acc[ROWS][2];
+    begin(acc, rows, bias);
+    add_products(acc, rows, k, a, a + 2 * stride, a + 4 * stride, stride, b);
+    end(acc, rows, c);
 }
 
 static void tile16(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const int16_t *b, ptrdiff_t panel_bytes,
@@ -84,21 +101,28 @@ static void tile16(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_
 /* The parameters of half a panel; see gemm_avx512.c, whose formulas these are. */
 typedef struct {
     __m256i even, odd;
+    __m256i pre, add, post, unit;
     __m256i left, right, rounds;
     __m256i shift_even, shift_odd, half_even, half_odd, bias_even, bias_odd;
     __m256 scale;
     __m256i lo, hi, zero_point;
 } parameters;
 
-ALWAYS parameters load_parameters(const npuc_stage *s, ptrdiff_t at, int kind)
+ALWAYS parameters load_parameters(const npuc_stage *s, ptrdiff_t at, int kind, int level)
 {
     parameters q;
     const __m256i one64 = _mm256_set1_epi64x(1), zero = _mm256_setzero_si256();
+    if (kind == NPUC_SINGLE_EVEN) level = NPUC_VECTOR; /* it has the general form only */
     if (NPUC_HAS_MULTIPLIER(kind)) {
         q.even = load(s->multiplier + at);
         q.odd = _mm256_srli_epi64(q.even, 32);
     }
-    if (kind == NPUC_DOUBLE_ROUNDING) {
+    if (level == NPUC_FAST && kind != NPUC_FLOAT_SCALE) {
+        q.pre = load(s->pre + at);
+        q.add = load(s->add + at);
+        q.post = load(s->post + at);
+        q.unit = _mm256_min_epi32(q.post, _mm256_set1_epi32(1));
+    } else if (kind == NPUC_DOUBLE_ROUNDING) {
         const __m256i shift = load(s->shift + at), bits = _mm256_set1_epi32(31);
         q.left = _mm256_max_epi32(_mm256_sub_epi32(bits, shift), zero);
         q.right = _mm256_max_epi32(_mm256_sub_epi32(shift, bits), zero);
@@ -139,9 +163,30 @@ ALWAYS __m256i shift_product(__m256i product, __m256i half, __m256i shift, __m25
     return _mm256_sub_epi64(_mm256_srlv_epi64(up, shift), bias);
 }
 
-ALWAYS __m256i requantize(__m256i acc, const parameters *q, int kind)
+/* The high halves of the products of accumulators, and of `nudge` added to each. */
+ALWAYS __m256i high_halves(__m256i acc, const parameters *q, int64_t nudge)
 {
-    if (kind < 0) return acc;
+    __m256i even = _mm256_mul_epi32(acc, q->even), odd = _mm256_mul_epi32(_mm256_srli_epi64(acc, 32), q->odd);
+    if (nudge) even = _mm256_add_epi64(even, _mm256_set1_epi64x(nudge)), odd = _mm256_add_epi64(odd, _mm256_set1_epi64x(nudge));
+    return _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+}
+
+/* rq(acc) where the panel is NPUC_FAST, neither zero point nor saturation yet; stage.h explains the formulas. */
+ALWAYS __m256i rescale_fast(__m256i acc, const parameters *q, int kind)
+{
+    if (kind == NPUC_POW2) return _mm256_srav_epi32(_mm256_add_epi32(acc, q->add), q->post);
+    if (kind == NPUC_FLOAT_SCALE) return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_cvtepi32_ps(acc), q->scale));
+    acc = _mm256_sllv_epi32(acc, q->pre);
+    if (kind == NPUC_SINGLE_ROUNDING) return _mm256_srav_epi32(_mm256_add_epi32(high_halves(acc, q, 0), q->add), q->post);
+    /* Half away from zero: one less for a negative number, where anything is rounded at all. */
+    const __m256i high = high_halves(acc, q, (int64_t)1 << 31);
+    const __m256i less = _mm256_and_si256(_mm256_srai_epi32(high, 31), q->unit);
+    return _mm256_srav_epi32(_mm256_sub_epi32(_mm256_add_epi32(high, q->add), less), q->post);
+}
+
+/* The same for all parameters that vectors can do. */
+ALWAYS __m256i rescale(__m256i acc, const parameters *q, int kind)
+{
     __m256i y;
     if (kind == NPUC_DOUBLE_ROUNDING) {
         const __m256i nudge = _mm256_set1_epi64x((int64_t)1 << 30);
@@ -166,7 +211,13 @@ ALWAYS __m256i requantize(__m256i acc, const parameters *q, int kind)
         const __m256 scaled = _mm256_min_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(acc), q->scale), _mm256_set1_ps(2147483520.0f));
         y = _mm256_cvtps_epi32(scaled);
     }
-    y = _mm256_min_epi32(_mm256_max_epi32(y, q->lo), q->hi);
+    return y;
+}
+
+ALWAYS __m256i requantize(__m256i acc, const parameters *q, int kind)
+{
+    if (kind < 0) return acc;
+    const __m256i y = _mm256_min_epi32(_mm256_max_epi32(rescale(acc, q, kind), q->lo), q->hi);
     return _mm256_add_epi32(y, q->zero_point);
 }
 
@@ -196,6 +247,41 @@ ALWAYS void store(int32_t dtype, uint8_t *out, int channels, __m256i y)
     memcpy(out, bytes, (size_t)(channels * size));
 }
 
+/* A panel of bytes, NPUC_FAST: two rows at a time. Saturating packs and adds clamp as late as they can and so change nothing. */
+ALWAYS void finish_bytes(const npuc_stage *s, int kind, int rows, ptrdiff_t acc_stride, ptrdiff_t panel, ptrdiff_t channels,
+                         const int32_t *acc, uint8_t *const *out, ptrdiff_t offset)
+{
+    const parameters q[2] = {load_parameters(s, panel * NPUC_PANEL, kind, NPUC_FAST),
+                             load_parameters(s, panel * NPUC_PANEL + 8, kind, NPUC_FAST)};
+    const __m256i zero_point = _mm256_set1_epi16((int16_t)s->zero_point), lo = _mm256_set1_epi8((char)s->lo);
+    const __m256i hi = _mm256_set1_epi8((char)s->hi), order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    for (int r = 0; r < rows; r += 2) {
+        __m256i y[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            const int row = r + i / 2 < rows ? r + i / 2 : r;
+            const __m256i a = load(acc + row * acc_stride + i % 2 * 8);
+            y[i] = kind == NPUC_SINGLE_EVEN ? rescale(a, &q[i % 2], kind) : rescale_fast(a, &q[i % 2], kind);
+        }
+        const __m256i first = _mm256_adds_epi16(_mm256_packs_epi32(y[0], y[1]), zero_point);
+        const __m256i second = _mm256_adds_epi16(_mm256_packs_epi32(y[2], y[3]), zero_point);
+        __m256i bytes;
+        if (s->dtype == NPUC_I8)
+            bytes = _mm256_min_epi8(_mm256_max_epi8(_mm256_packs_epi16(first, second), lo), hi);
+        else
+            bytes = _mm256_min_epu8(_mm256_max_epu8(_mm256_packus_epi16(first, second), lo), hi);
+        bytes = _mm256_permutevar8x32_epi32(bytes, order);
+        const __m128i each[2] = {_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)};
+        for (int i = 0; i < 2 && r + i < rows; i++) {
+            uint8_t *to = out[r + i] + offset;
+            if (channels >= NPUC_PANEL)
+                _mm_storeu_si128((__m128i *)(void *)to, each[i]);
+            else
+                memcpy(to, &each[i], (size_t)channels);
+        }
+    }
+}
+
 ALWAYS void finish_kind(const npuc_stage *s, int kind, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc,
                         uint8_t *const *out)
 {
@@ -208,8 +294,12 @@ ALWAYS void finish_kind(const npuc_stage *s, int kind, int rows, int panels, int
                           acc + p * NPUC_PANEL, out, p * NPUC_PANEL * size);
             continue;
         }
+        if (kind >= 0 && size == 1 && s->level[first_panel + p] == NPUC_FAST) {
+            finish_bytes(s, kind, rows, (ptrdiff_t)panels * NPUC_PANEL, first_panel + p, left, acc + p * NPUC_PANEL, out, p * NPUC_PANEL);
+            continue;
+        }
         for (int half = 0; half < NPUC_PANEL && half < left; half += 8) {
-            const parameters q = load_parameters(s, (ptrdiff_t)(first_panel + p) * NPUC_PANEL + half, kind);
+            const parameters q = load_parameters(s, (ptrdiff_t)(first_panel + p) * NPUC_PANEL + half, kind, NPUC_VECTOR);
             const int count = left - half < 8 ? (int)(left - half) : 8;
             for (int r = 0; r < rows; r++)
                 store(dtype, out[r] + (p * NPUC_PANEL + half) * size, count,
@@ -228,6 +318,36 @@ static void finish(const npuc_stage *s, int rows, int panels, int first_panel, p
     case NPUC_FLOAT_SCALE: finish_kind(s, NPUC_FLOAT_SCALE, rows, panels, first_panel, channels, acc, out); break;
     default: finish_kind(s, -1, rows, panels, first_panel, channels, acc, out);
     }
+}
+
+/* --- windows in an image with its border ----------------------------------------------------------------------------- */
+
+ALWAYS void line_tile(int rows, const npuc_lines *l, const uint8_t *b, const int32_t *bias, int32_t *c)
+{
+    __m256i acc[ROWS][2];
+    begin(acc, rows, bias);
+    for (int32_t i = 0; i < l->lines; i++, b += l->steps * 64) {
+        const ptrdiff_t at = i * l->line;
+        add_products(acc, rows, l->steps, l->a[0] + at, l->a[1] + at, l->a[2] + at, l->stride, b);
+    }
+    end(acc, rows, c);
+}
+
+static void lines16(int rows, int panels, const npuc_lines *l, const uint8_t *b, ptrdiff_t panel_bytes, const int32_t *bias,
+                    const npuc_stage *s, int first_panel, ptrdiff_t channels, uint8_t *const *out)
+{
+    (void)panels, (void)panel_bytes; /* one panel at a time */
+    int32_t acc[ROWS * NPUC_PANEL];
+    if (rows == ROWS)
+        line_tile(ROWS, l, b, bias, acc);
+    else
+        line_tile(2, l, b, bias, acc);
+    finish(s, rows, 1, first_panel, channels, acc, out);
+}
+
+static void border16(const npuc_window *w, ptrdiff_t n, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t line, int flip)
+{
+    border(w, n, first, count, dst, line, flip, 1);
 }
 
 /* --- depthwise ------------------------------------------------------------------------------------------------------- */
@@ -299,6 +419,9 @@ const npuc_gemm_ops npuc_gemm_avx2 = {
     .rows16 = ROWS,
     .panels = 1,
     .tile16 = tile16,
+    .lines = lines16,
+    .border = border16,
+    .neighbours = 2,
     .finish = finish,
     .gather8 = gather8,
     .gather16 = gather16,

@@ -454,27 +454,15 @@ static lines_function *const lines_tiles[NPUC_REQUANT_KINDS][2][2] = {
     LINES_ROW(NPUC_DOUBLE_ROUNDING), LINES_ROW(NPUC_SINGLE_ROUNDING), LINES_ROW(NPUC_SINGLE_EVEN), LINES_ROW(NPUC_POW2),
     LINES_ROW(NPUC_FLOAT_SCALE)};
 
-static void lines8(int rows, int panels, const npuc_lines *l, const int8_t *b, ptrdiff_t panel_bytes, const int32_t *bias,
+static void lines8(int rows, int panels, const npuc_lines *l, const uint8_t *b, ptrdiff_t panel_bytes, const int32_t *bias,
                    const npuc_stage *s, int first_panel, ptrdiff_t channels, uint8_t *const *out)
 {
-    lines_tiles[s->kind][rows == ROWS][panels - 1](l, (const uint8_t *)b, panel_bytes, bias, s, first_panel, channels, out);
+    lines_tiles[s->kind][rows == ROWS][panels - 1](l, b, panel_bytes, bias, s, first_panel, channels, out);
 }
 
 static void border8(const npuc_window *w, ptrdiff_t n, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t line, int flip)
 {
-    const ptrdiff_t width = npuc_border_width(w), before = w->dx[0] < 0 ? -w->dx[0] : 0;
-    const ptrdiff_t left = before < width ? before : width, last = w->width - w->dx[0];
-    const ptrdiff_t right = last < left ? left : last < width ? last : width; /* where the border begins again */
-    const uint8_t *image = w->x + n * w->height * w->width * w->pixel;
-    for (ptrdiff_t y = first; y < first + count; y++, dst += line) {
-        if (y < 0 || y >= w->height || left == right) {
-            fill_zero_point(w, dst, width * w->pixel, flip);
-            continue;
-        }
-        fill_zero_point(w, dst, left * w->pixel, flip);
-        copy_bytes(dst + left * w->pixel, image + (y * w->width + w->dx[0] + left) * w->pixel, (right - left) * w->pixel, flip);
-        fill_zero_point(w, dst + right * w->pixel, (width - right) * w->pixel, flip);
-    }
+    border(w, n, first, count, dst, line, flip, 0);
 }
 
 /* Words and accumulators, one panel at a time. */
@@ -758,8 +746,9 @@ const npuc_gemm_ops npuc_gemm_avx512 = {
     .tile8 = tile8,
     .tile16 = tile16,
     .fused8 = fused8,
-    .lines8 = lines8,
-    .border8 = border8,
+    .lines = lines8,
+    .border = border8,
+    .neighbours = 4,
     .finish = finish,
     .gather8 = gather8,
     .gather16 = gather16,

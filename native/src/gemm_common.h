@@ -142,4 +142,30 @@ static void gather16(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uin
     gather(w, first, count, dst, stride, 0, 1);
 }
 
+/* Lines of an image with the border that its windows see; `words`, constant in each caller: as int16. */
+static inline __attribute__((always_inline, unused)) void border(const npuc_window *w, ptrdiff_t n, ptrdiff_t first, ptrdiff_t count, uint8_t *dst,
+                                                         ptrdiff_t line, int flip, int words)
+{
+    const ptrdiff_t size = words ? 2 : 1, width = npuc_border_width(w), before = w->dx[0] < 0 ? -w->dx[0] : 0;
+    const ptrdiff_t left = before < width ? before : width, last = w->width - w->dx[0];
+    const ptrdiff_t right = last < left ? left : last < width ? last : width; /* where the border begins again */
+    const uint8_t *image = w->x + n * w->height * w->width * w->pixel;
+    for (ptrdiff_t y = first; y < first + count; y++, dst += line) {
+        const int there = y >= 0 && y < w->height && left < right;
+        const ptrdiff_t to = there ? left : width; /* of the border on the left */
+        const uint8_t *from = image + (there ? (y * w->width + w->dx[0] + left) * w->pixel : 0);
+        if (words) {
+            fill_zero_point16(w, dst, to * w->run);
+            if (!there) continue;
+            copy_words(w, dst + left * w->run * size, from, (right - left) * w->run);
+            fill_zero_point16(w, dst + right * w->run * size, (width - right) * w->run);
+        } else {
+            fill_zero_point(w, dst, to * w->run, flip);
+            if (!there) continue;
+            copy_bytes(dst + left * w->run, from, (right - left) * w->run, flip);
+            fill_zero_point(w, dst + right * w->run, (width - right) * w->run, flip);
+        }
+    }
+}
+
 #endif /* NPUC_GEMM_COMMON_H */
