@@ -22,14 +22,23 @@ SOURCES = (
     "conv", "eltwise", "gemm_avx2", "gemm_avx512", "gemm_neon", "gemm_neondot", "gemm_portable", "isa", "loops", "matmul",
     "pooling", "threads",
 )  # fmt: skip
-FLAGS = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-ffp-contract=off", f"-I{ROOT}/native/include"]
+FLAGS = [
+    "-std=c11",
+    "-O2",
+    "-Wall",
+    "-Wextra",
+    "-Wpedantic",
+    "-Werror",
+    "-ffp-contract=off",
+    f"-I{ROOT}/native/include",
+]
 CASES = os.environ.get("NPUC_KERNEL_CASES", "100")
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler is here")
 
 
 def run(*command: str | Path) -> list[str]:
-    """The lines that a program prints. What `make sanitize` loads first is for this machine's library, and not for an emulator."""
+    """The lines that a program prints. What `make sanitize` loads first is not for an emulator."""
     words = [str(word) for word in command]
     environment = dict(os.environ)
     if words[0] == EMULATOR:
@@ -44,7 +53,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The instruction sets and the digest of this machine, with the library in use."""
     program = tmp_path_factory.mktemp("here") / "cases"
     path = Path(library()._name)
-    run("gcc", *FLAGS, ROOT / "tests/kernels/kernel_cases.c", path, f"-Wl,-rpath,{path.parent}", "-o", program)
+    run(
+        "gcc", *FLAGS, ROOT / "tests/kernels/kernel_cases.c", path, f"-Wl,-rpath,{path.parent}", "-o", program
+    )
     sets, digest = run(program, CASES)
     return sets, digest
 
