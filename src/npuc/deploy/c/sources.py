@@ -32,10 +32,10 @@ PLUGINS = {HOSTED: ("plugin.c", "plugin_ops.c"), STANDALONE: ("plugin_static.c",
 """What a form has beside that if the model has operators or kernels of libraries, with `npu_plugin.h` and `plugin_ops.h`."""
 
 HEADERS = (
-    "cpu.h", "custom.h", "file_digest.h", "file_rules.h", "gemm.h", "gemm_common.h", "gemm_neon.h", "loops.h", "npu_hosted.h",
-    "npu_model.h", "threads.h", "requant.h", "sha256.h", "sha512.h", "sim.h", "sim_execute.h", "sim_layers.h", "sim_streams.h", "stage.h",
-    "wide.h", "sim_floats.h", "floats.h", "float_tile.h", "host.h", "host_custom.h", "sparse_weights.h",
-    "weight_bits.h", "weight_context_form.h", "weight_contexts.h",
+    "cpu.h", "custom.h", "file_digest.h", "file_rules.h", "gemm.h", "gemm_common.h", "gemm_neon.h", "loops.h",
+    "npu_hosted.h", "npu_model.h", "threads.h", "requant.h", "sha256.h", "sha512.h", "sim.h", "sim_execute.h",
+    "sim_layers.h", "sim_streams.h", "stage.h", "wide.h", "sim_floats.h", "floats.h", "float_tile.h", "host.h",
+    "host_custom.h", "sparse_weights.h", "weight_bits.h", "weight_context_form.h", "weight_contexts.h",
 )  # fmt: skip
 """Headers beside the sources; those of `include` come as a whole."""
 
