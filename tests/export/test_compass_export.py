@@ -15,8 +15,11 @@ from npuc.errors import FileMissingError, InvalidModelError, NpucError, Unsuppor
 from npuc.export.compass import export_compass, to_compass
 from npuc.export.compass.text import parse_text, parse_value
 from npuc.flow import import_model, network_to_quantize, quantize_network, quantize_on_data
-from npuc.ir import Graph
+from npuc.frontend.formats import declared_inputs
+from npuc.frontend.options import ImportOptions
+from npuc.ir import Graph, dtype_of
 from npuc.target import load_target
+from npuc.transform.input_types import with_input_types
 from support.paths import ROOT
 
 DIGITS = ROOT / "examples" / "digits.onnx"
@@ -55,6 +58,20 @@ def same(ours: Graph, other: Graph) -> None:
     first, second = FloatEngine(ours).run(inputs), FloatEngine(other).run(named)
     for a, b in zip(first.values(), second.values(), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_inputs_of_plain_integers_stay_those(tmp_path: Path) -> None:
+    graph = with_input_types(lang.build({"y": lang.neg(lang.input("x", (2, 3)), name="y")}), {"x": "i8"})
+    text, data = to_compass(graph)
+    assert "layer_top_type=[int8]" in text and "layer_top_scale" not in text
+    # A layer may have the name that the reader would give the real numbers.
+    (tmp_path / "net.txt").write_text(text)
+    (tmp_path / "net.bin").write_bytes(data)
+    back = import_model(tmp_path / "net.txt")
+    assert [dtype_of(port.type).name for port in back.inputs] == ["i8"]
+    assert declared_inputs(tmp_path / "net.txt", ImportOptions())["x"].name == "i8"
+    x = np.array([[-128, 0, 1], [127, 5, -7]], np.int8)
+    np.testing.assert_array_equal(FloatEngine(back).run({"x": x})["y"], -x.astype(np.float32))
 
 
 def test_a_network_is_read_back_to_the_bit(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ have the pixels themselves. The resize takes the two nearest pixels of each axis
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,41 @@ _RESIZE: dict[str, dict[str, Any]] = {
 }
 """Properties of `top.resize` by interpolation."""
 
-_FROM_YUV = np.array([[1.164, 0.0, 1.596], [1.164, -0.391, -0.813], [1.164, 2.018, 0.0]])
-"""BT.601 of limited range: rows are red, green and blue, columns Y, U and V."""
-_YUV_ZERO = np.array([16.0, 128.0, 128.0])
+
+@dataclass(frozen=True)
+class ColourMatrix:
+    """What makes colours of others: `matrix @ (pixel - before) + after`, limited to 0 to 255."""
+
+    matrix: tuple[tuple[float, float, float], ...]
+    """A row for each channel that is made."""
+    before: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    after: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    @property
+    def weights(self) -> Array:
+        """The matrix as an array."""
+        return np.array(self.matrix)
+
+    @property
+    def bias(self) -> Array:
+        """What is added to the product of matrix and pixel."""
+        bias: Array = np.array(self.after) - self.weights @ np.array(self.before)
+        return bias
+
+
+BT601_LIMITED = ColourMatrix(
+    ((1.164, 0.0, 1.596), (1.164, -0.391, -0.813), (1.164, 2.018, 0.0)), before=(16.0, 128.0, 128.0)
+)
+"""Red, green and blue of Y, U and V by BT.601, with a luma of 16 to 235."""
+BT709_FULL = ColourMatrix(
+    ((1.0, 0.0, 1.5748), (1.0, -0.187324, -0.468124), (1.0, 1.8556, 0.0)), before=(0.0, 128.0, 128.0)
+)
+"""Red, green and blue of Y, U and V by BT.709, with a luma of 0 to 255."""
+TO_BT709_FULL = ColourMatrix(
+    ((0.2126, 0.7152, 0.0722), (-0.114572, -0.385428, 0.5), (0.5, -0.454153, -0.045847)),
+    after=(0.0, 128.0, 128.0),
+)
+"""Y, U and V of red, green and blue by BT.709, with a luma of 0 to 255."""
 _LUMA = np.array([0.299, 0.587, 0.114])
 
 
@@ -46,8 +79,8 @@ def source_shape(batch: int, size: tuple[int, int], source: str) -> tuple[int, .
 class ImageOps:
     """Ops that are inserted before the first of a network; each method takes planes and gives the next ones."""
 
-    def __init__(self, graph: Graph, name: str, dtype: str) -> None:
-        self.graph, self.name, self.dtype = graph, name, dtype
+    def __init__(self, graph: Graph, name: str, dtype: str, from_yuv: ColourMatrix = BT601_LIMITED) -> None:
+        self.graph, self.name, self.dtype, self.from_yuv = graph, name, dtype, from_yuv
         self._before = graph.block.first_op
 
     def add(self, op: Operation) -> SSAValue:
@@ -81,7 +114,7 @@ class ImageOps:
             luma = _LUMA if source in ("rgb", "rgba") else _LUMA[::-1]
             weights = np.zeros((1, CHANNELS[source]))
             weights[0, :3] = luma
-            return self._mixed(planes, weights, np.zeros(1), "gray")
+            return self.mixed(planes, weights, np.zeros(1), "gray")
         if source == "rgba":
             return self.slice(planes, "rgb", (0, 0, 0, 0), (*shape_of(planes)[:1], 3, *size))
         if source == "gray" and colours in ("rgb", "bgr"):
@@ -103,6 +136,10 @@ class ImageOps:
                 value, offset=tuple(offset), steps=tuple(steps), shape=tuple(shape), **self.named(what)
             )
         )
+
+    def permuted(self, value: SSAValue, order: Sequence[int], what: str) -> SSAValue:
+        """The axes in another order."""
+        return self.add(Permute.make(value, order=tuple(order), **self.named(what)))
 
     def fitted(self, planes: SSAValue, preprocess: Preprocess, shape: Sequence[int]) -> SSAValue:
         """Images resized, padded and cropped for an input of `shape`."""
@@ -132,20 +169,21 @@ class ImageOps:
         n, (height, width) = shape_of(value)[0], size
         if source in ("yuyv", "uyvy"):
             luma_at = 0 if source == "yuyv" else 1
-            luma = self._reshaped(self._last(value, luma_at, "luma"), (n, 1, height, width), "y")
+            luma = self.reshaped(self._last(value, luma_at, "luma"), (n, 1, height, width), "y")
             chroma = self._last(value, 1 - luma_at, "chroma")
             chroma = self._paired(chroma, (n, height, width // 2, 2), False)
         else:
             luma = self.slice(value, "luma", (0, 0, 0), (n, height, width))
-            luma = self._reshaped(luma, (n, 1, height, width), "y")
+            luma = self.reshaped(luma, (n, 1, height, width), "y")
             chroma = self.slice(value, "chroma", (0, height, 0), (n, height // 2, width))
             if source in ("i420", "yv12"):
-                chroma = self._reshaped(chroma, (n, 2, height // 2, width // 2), "uv")
+                chroma = self.reshaped(chroma, (n, 2, height // 2, width // 2), "uv")
                 chroma = self.reversed(chroma, "swapped") if source == "yv12" else chroma
             else:
                 chroma = self._paired(chroma, (n, height // 2, width // 2, 2), source == "nv21")
         if colours == "gray":
-            return self._mixed(luma, _FROM_YUV[:1, :1], -_FROM_YUV[0, :1] * _YUV_ZERO[0], "gray")
+            factor = self.from_yuv.weights[:1, :1]
+            return self.mixed(luma, factor, -factor[0] * self.from_yuv.before[0], "gray")
         sizes: dict[str, Any] = {
             "sizes": (n, 2, height, width),
             "mode": "nearest",
@@ -154,8 +192,8 @@ class ImageOps:
         }
         chroma = self.add(Resize.make(chroma, **sizes, **self.named("spread")))
         planes = self.add(Concat.make([luma, chroma], axis=1, **self.named("yuv")))
-        weights = _FROM_YUV[::-1] if colours == "bgr" else _FROM_YUV
-        return self._mixed(planes, weights, -weights @ _YUV_ZERO, colours)
+        order = slice(None, None, -1 if colours == "bgr" else 1)
+        return self.mixed(planes, self.from_yuv.weights[order], self.from_yuv.bias[order], colours)
 
     def _last(self, value: SSAValue, index: int, what: str) -> SSAValue:
         shape = shape_of(value)
@@ -163,11 +201,12 @@ class ImageOps:
 
     def _paired(self, value: SSAValue, shape: tuple[int, ...], is_swapped: bool) -> SSAValue:
         """Interleaved U and V as two planes."""
-        pairs = self._reshaped(value, shape, "pairs")
+        pairs = self.reshaped(value, shape, "pairs")
         planes = self.add(Permute.make(pairs, order=(0, 3, 1, 2), **self.named("uv")))
         return self.reversed(planes, "swapped") if is_swapped else planes
 
-    def _reshaped(self, value: SSAValue, shape: tuple[int, ...], what: str) -> SSAValue:
+    def reshaped(self, value: SSAValue, shape: tuple[int, ...], what: str) -> SSAValue:
+        """The same elements under another shape."""
         return self.add(Reshape.make(value, shape=shape, **self.named(what)))
 
     def reversed(self, planes: SSAValue, what: str, axis: int = 1) -> SSAValue:
@@ -177,7 +216,7 @@ class ImageOps:
         offset[axis], steps[axis] = shape[axis] - 1, -1
         return self.add(Slice.make(planes, offset=offset, steps=steps, shape=shape, **self.named(what)))
 
-    def _mixed(self, planes: SSAValue, weights: Array, bias: Array, what: str) -> SSAValue:
+    def mixed(self, planes: SSAValue, weights: Array, bias: Array, what: str) -> SSAValue:
         """Each channel of the result a sum of channels, limited to the values of pixels."""
         kernel = self.weight(f"{what}_weight", weights.reshape(*weights.shape, 1, 1))
         return self.add(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from npuc.compat.arguments import VendorParser
+from npuc.compat.compass import parse_inputs
 from npuc.compat.compass.cfg import CfgSection, only_section
 from npuc.compat.compass.logger import say
 from npuc.compat.compass.parser_layers import apply_parser_plugins
@@ -70,19 +71,17 @@ KEYS = (
     "preprocess_params",
     "output_dir",
     "batch_size",
-    "input_data_format",
+    *parse_inputs.KEYS,
+    *parse_inputs.BESIDE_GAMUT,
 )
 IGNORED = {
     "similarity_input_npy": "'npuc import --check-input' compares the network with its original",
     "similarity_output_npy": "'npuc import --check-input' compares the network with its original",
 }
-REFUSED = {
-    "gamut_preprocess": "'npuc import --source-format' converts YUV inside of a network",
-    "input_dtype": "an input keeps the type of the model",
-}
 _BESIDE = {
     "detection_postprocess": ("iou_threshold", "obj_threshold", "max_box_num"),
     "preprocess_type": ("preprocess_params",),
+    "gamut_preprocess": parse_inputs.BESIDE_GAMUT,
 }
 """Keys that say more of another."""
 _SHAPE = re.compile(r"\[([^\[\]]*)\]")
@@ -110,7 +109,7 @@ def main(arguments: list[str]) -> int:
 
 def parse_model(section: CfgSection) -> Graph:
     """The float network of a section."""
-    section.check_known(KEYS, IGNORED, REFUSED)
+    section.check_known(KEYS, IGNORED, {})
     _check_alone(section)
     name = section.required("model_name")
     if "/" in name or name.startswith("."):
@@ -129,10 +128,16 @@ def parse_model(section: CfgSection) -> Graph:
     options = replace(options, inputs=own_inputs, outputs=outputs, input_shapes=shapes)
     if "preprocess_type" in section.values:
         options = _with_preprocess(section, model, options)
+    layout = foreign(model)[1].layout
+    stated = parse_inputs.stated_layout(section, layout)
+    options = replace(options, input_layout=stated)
     graph = network_to_quantize(model, options, force_float=section.flag("force_float_ir"))
-    graph.name = name
     _check_size(section, graph)
-    _check_batch(section, graph, foreign(model)[1].layout)
+    _check_batch(section, graph)
+    if stated:
+        parse_inputs.tell_layout(section, graph, stated)
+    graph = parse_inputs.with_stated_inputs(graph, section, stated or layout)
+    graph.name = name
     say("I", f"{model}: inputs {', '.join(port.name for port in graph.inputs)}; "
         f"outputs {', '.join(port.name for port in graph.outputs)}", "Parser")  # fmt: skip
     return graph
@@ -289,17 +294,12 @@ def _resize(section: CfgSection, text: str, layout: str) -> dict[str, Any]:
     }
 
 
-def _check_batch(section: CfgSection, graph: Graph, layout: str) -> None:
-    """batch_size and input_data_format say again what the network is; another batch is stated by input_shape."""
+def _check_batch(section: CfgSection, graph: Graph) -> None:
+    """batch_size says again what the network is; another batch is stated by input_shape."""
     shape = shape_of(graph.inputs[0].value)
     if "batch_size" in section.values and section.integer("batch_size", 1, 1) != shape[0]:
         raise section.wrong(
             "batch_size", f"is not the batch of the input, which is {list(shape)}: input_shape changes it"
-        )
-    stated = section.choice("input_data_format", ("NCHW", "NHWC"))
-    if stated and len(shape) == 4 and stated.lower() != layout:
-        raise section.wrong(
-            "input_data_format", f"is not the order of axes of the model, {layout.upper()}, which stays"
         )
 
 

@@ -8,6 +8,7 @@ there is the reciprocal of one here, and a zero point the negative.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,14 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError
 from npuc.export.compass.text import DOMAIN, STRUCTURE, CompassLayer, read_constants
-from npuc.frontend.compass.reader import CompassSource, inputs_of, read, stated_shapes
+from npuc.frontend.compass.reader import (
+    INTEGERS,
+    CompassSource,
+    inputs_of,
+    plain_inputs,
+    read,
+    stated_shapes,
+)
 from npuc.frontend.compass.registry import RULES, CompassContext
 from npuc.frontend.layered.build import build
 from npuc.frontend.layered.context import NoForm
@@ -25,8 +33,6 @@ from npuc.frontend.layered.network import LayeredNetwork, NetworkLayer
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.support import guarded
 from npuc.ir import Graph, Value, is_static, shape_of, tensor_type, top
-
-_INTEGERS = {"int8": "i8", "uint8": "ui8", "int16": "i16", "uint16": "ui16"}
 
 
 def import_compass(path: Path | str, options: ImportOptions | None = None) -> Graph:
@@ -50,16 +56,22 @@ def imported(source: CompassSource, options: ImportOptions) -> Graph:
 
 
 def network_of(source: CompassSource) -> LayeredNetwork:
-    """The layers in their order; an input of integers is one, too, behind the real numbers that the network takes."""
+    """The layers in their order; an input of integers is one, too.
+
+    With a scale, it rounds the real numbers that the network takes; without one, the network takes the integers as they are, and
+    the layer makes real numbers of them.
+    """
     text = source.text
     layers: list[NetworkLayer] = []
     names: set[str] = set()
-    rounded = {
-        name: f"{name}/integers"
+    plain = plain_inputs(text)
+    taken = {name for block in text.layers for name in block.names("layer_top")}
+    rounded = {name: _unused(f"{name}/real", taken) for name in plain} | {
+        name: _unused(f"{name}/integers", taken)
         for block in text.layers
         if block.kind == "Input" and block.names("layer_top_scale")
         for name, kind in zip(block.names("layer_top"), block.names("layer_top_type"), strict=False)
-        if kind in _INTEGERS
+        if kind in INTEGERS
     }
     for block in text.layers:
         if block.name in names:
@@ -77,7 +89,11 @@ def network_of(source: CompassSource) -> LayeredNetwork:
     if not outputs:
         read_by = {name for layer in layers for name in layer.inputs}
         outputs = tuple(name for layer in layers for name in layer.outputs if name not in read_by)
-    return LayeredNetwork(tuple(layers), inputs_of(text), outputs, {})
+    return LayeredNetwork(tuple(layers), inputs_of(text), outputs, {}, plain)
+
+
+def _unused(name: str, taken: Container[str]) -> str:
+    return _unused(f"{name}_", taken) if name in taken else name
 
 
 def _rules() -> dict[str, Any]:
@@ -100,10 +116,10 @@ def _rounded(ctx: CompassContext, value: Value, index: int) -> Value:
     """A result as the integers that the text states can hold it; the result itself if it is float."""
     kinds = ctx.block.names("layer_top_type")
     scale = scales_of(ctx.block)
-    if index >= len(kinds) or kinds[index] not in _INTEGERS or index >= len(scale):
+    if index >= len(kinds) or kinds[index] not in INTEGERS or index >= len(scale):
         return value
     step, zero_point = scale[index]
-    to = _INTEGERS[kinds[index]]
+    to = INTEGERS[kinds[index]]
     operands = (
         ctx.literal(np.array(step, np.float32), "scale"),
         ctx.literal(np.array(zero_point, np.dtype(kinds[index])), "zero_point"),

@@ -15,6 +15,8 @@ from npuc.files import existing_file
 from npuc.frontend.options import ImportOptions
 from npuc.ir import DType, dtype_of
 
+INTEGERS = {"int8": "i8", "uint8": "ui8", "int16": "i16", "uint16": "ui16"}
+"""npuc's types by the words of the text, of the integers that stand for real numbers or are them."""
 _MAX_TEXT = 256 << 20
 
 
@@ -88,6 +90,19 @@ def stated_shapes(layer: CompassLayer) -> list[tuple[int, ...]]:
     return _shapes(layer)
 
 
+def plain_inputs(text: CompassText) -> dict[str, str]:
+    """The element types of inputs that take integers as they are: those of an integer type without a scale."""
+    return {
+        name: INTEGERS[kind]
+        for layer in text.layers
+        if layer.kind == "Input" and not layer.names("layer_top_scale")
+        for name, kind in zip(layer.names("layer_top"), layer.names("layer_top_type"), strict=False)
+        if kind in INTEGERS
+    }
+
+
 def declared_inputs(path: Path | str, options: ImportOptions) -> dict[str, DType]:
-    """The inputs by name; a network here takes real numbers."""
-    return dict.fromkeys(inputs_of(read_text(Path(path))), dtype_of("f32"))
+    """The inputs by name; most networks here take real numbers."""
+    text = read_text(Path(path))
+    plain = plain_inputs(text)
+    return {name: dtype_of(plain.get(name, "f32")) for name in inputs_of(text)}

@@ -48,7 +48,7 @@ def build(
         options = replace(options, input_shapes={**shapes, **given})
     part = cut(network, options)
     graph = Graph.empty(
-        [(name, tensor_type(shape, "f32")) for name, shape in part.inputs.items()],
+        [(name, tensor_type(shape, network.types.get(name, "f32"))) for name, shape in part.inputs.items()],
         preprocess={name: item.to_dict() for name, item in options.preprocess.items()},
     )
     scope = LayerScope(graph)

@@ -6,7 +6,7 @@ Every tensor has one name and one maker: a format that lets layers write in plac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -44,6 +44,8 @@ class LayeredNetwork:
     outputs: tuple[str, ...]
     aliases: Mapping[str, str]
     """Other names that a user may call tensors by."""
+    types: Mapping[str, str] = field(default_factory=dict)
+    """The element types of inputs that take no float32 numbers."""
 
     @cached_property
     def names(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from npuc.frontend.compass.registry import CompassContext, rule
 from npuc.frontend.layered.context import NoForm
-from npuc.ir import Value, shape_of, top
+from npuc.ir import Value, dtype_of, shape_of, top
 from npuc.ir.definition import TopOp
 
 PLAIN: dict[str, tuple[type[TopOp], dict[str, Any]]] = {
@@ -117,7 +117,9 @@ def activation(ctx: CompassContext) -> Value:
 
 @rule("Input")
 def network_input(ctx: CompassContext) -> Value:
-    """Real numbers; those of a quantized text are rounded to its integers."""
+    """Real numbers; those of a quantized text are rounded to its integers, and integers without a scale become reals."""
+    if not dtype_of(ctx.value().type).is_float:
+        return ctx.emit(top.Cast, ctx.value(), to="f32")
     return ctx.emit(top.Reshape, ctx.value(), shape=ctx.shape())
 
 
