@@ -38,11 +38,13 @@ from npuc.errors import FileFormatError, InvalidModelError, PluginError, Unknown
 from npuc.flow import network_to_quantize
 from npuc.quant.weight_ranges import weight_thresholds
 from npuc.registries import isolated
+from npuc.target import load_target
 from support.paths import ROOT
 
 PAGE = ROOT / "docs" / "migrate-compass.md"
 EXAMPLES = ROOT / "examples"
 PROGRAM = ROOT / "tests" / "compat" / "programs" / "compass_digits.py"
+X2 = load_target("zhouyi-x2-like")
 LAYERS = [
     IrLayer(0, "image", "Input"),
     IrLayer(1, "stem/relu", "Convolution"),
@@ -132,6 +134,7 @@ def test_keys_become_a_scheme(digits: Any) -> None:
         ),
         digits,
         LAYERS,
+        X2,
     )
     config = settings.config
     assert config.options == {
@@ -148,9 +151,27 @@ def test_keys_become_a_scheme(digits: Any) -> None:
     assert settings.method == "mean:momentum=0.5" and settings.overrides == {"logits": "std:n=3"}
 
 
+def test_layers_that_compute_in_float(digits: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    values = section(
+        trigger_float_op="disable & <[FullyConnected]:bfloat16_act_int_wht> <{stem.*}:float16_preferred!>",
+        weight_bits="4",
+    )
+    short = settings_of(values, digits, LAYERS, load_target("bm1684x-like"))
+    assert short.config.layers == {"logits": {"weight": "i4", "activation": "bf16"}, "stem/relu": "f16"}
+    assert not capsys.readouterr().err
+    other = settings_of(values, digits, LAYERS, X2)
+    assert other.config.layers == {"logits": {"classes": ["weights"]}, "stem/relu": "float"}
+    told = capsys.readouterr().err
+    assert (
+        "does not compute with bfloat16: logits computes in float32, on the CPU" in told
+        and "float16: stem/relu" in told
+    )
+    assert settings_of(section(trigger_float_op="disable"), digits, LAYERS, X2).config.layers == {}
+
+
 def test_symmetric_activations_are_unsigned_where_they_can_be(digits: Any) -> None:
     settings = settings_of(
-        section(quantize_method_for_activation="per_tensor_symmetric_full_range"), digits, LAYERS
+        section(quantize_method_for_activation="per_tensor_symmetric_full_range"), digits, LAYERS, X2
     )
     assert settings.config.options["activation"] == "ui8" and settings.config.options["unsigned_from_zero"]
 
@@ -167,13 +188,17 @@ def test_symmetric_activations_are_unsigned_where_they_can_be(digits: Any) -> No
         ({"quantize_method_for_weight": "per_row"}, "none of per_tensor"),
         ({"quantize_method_for_activation": "signed"}, "none of per_tensor"),
         ({"fake_quant_operators_for_debug": "Tile"}, "which no layer is"),
+        ({"quantize_method_for_weight": "per_block_symmetric_full_range"}, "one scale for a tensor"),
+        ({"trigger_float_op": "float16"}, "neither disable nor a float type"),
+        ({"trigger_float_op": "disable & <[Softmax]:float8_preferred>, "}, "has exceptions"),
+        ({"trigger_float_op": "float16_act_fp8e4m3fn_wht"}, "no weights of fp8e4m3fn"),
         ({"fake_quant_scopes_for_debug": "3"}, "no list of ranges"),
         ({"running_statistic_momentum": "2", "calibration_strategy_for_activation": "mean"}, "not from 0"),
     ],
 )
 def test_values_that_cannot_be(digits: Any, values: dict[str, str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        settings_of(section(**values), digits, LAYERS)
+        settings_of(section(**values), digits, LAYERS, X2)
 
 
 def test_an_opt_config(tmp_path: Path, digits: Any) -> None:
@@ -181,12 +206,12 @@ def test_an_opt_config(tmp_path: Path, digits: Any) -> None:
     path.write_text(
         '{"logits": {"q_bits_weight": 16, "q_strategy_activation": "extrema", "just_for_display": {}}}'
     )
-    settings = settings_of(section(opt_config=str(path)), digits, LAYERS)
+    settings = settings_of(section(opt_config=str(path)), digits, LAYERS, X2)
     assert settings.config.layers == {"logits": {"weight": "i16"}} and settings.overrides == {"logits": "max"}
     for text, words in (("{", "not JSON"), ("[]", "no object"), ('{"a": {"b": 1}}', "a key 'b'")):
         path.write_text(text)
         with pytest.raises(FileFormatError, match=words):
-            settings_of(section(opt_config=str(path)), digits, LAYERS)
+            settings_of(section(opt_config=str(path)), digits, LAYERS, X2)
 
 
 def collected(graph: Any) -> Statistics:

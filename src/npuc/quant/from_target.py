@@ -77,7 +77,7 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
     """
     arithmetic = target.arithmetic
     if scheme.has_no_integers:
-        has = _has_float(target, scheme.activation)
+        has = has_float(target, scheme.activation)
         return None if has else f"it does not compute with {scheme.activation}"
     if scheme.is_partial:
         return None  # float layers, on the CPU
@@ -115,7 +115,7 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
     return None if wrong is None else wrong.what
 
 
-def _has_float(target: Target, name: str) -> bool:
+def has_float(target: Target, name: str) -> bool:
     """Whether a target computes with a float type."""
     arithmetic = target.arithmetic
     return name in arithmetic.activations.formats and name in arithmetic.weights.formats
@@ -133,7 +133,7 @@ def fitted(scheme: Scheme, target: Target) -> Scheme:
     are quantized, a target with short floats multiplies what they stand for in bf16 or f16; elsewhere such layers are float32.
     """
     if scheme.is_partial:
-        short = [name for name in FLOATS if _has_float(target, name)]
+        short = [name for name in FLOATS if has_float(target, name)]
         weight_only = scheme.classes == ("weights",) and bool(short)
         return replace(scheme, activation=short[0], classes=TENSOR_CLASSES) if weight_only else scheme
     if not scheme.needs_ranges:

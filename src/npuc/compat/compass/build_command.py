@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
                 fix="aipuparse, aipuopt and aipugb do one step each",
             )
     common = sections.get("Common", CfgSection("Common", {}, str(options.cfg)))
-    common.check_known(("mode",), {"use_aqt": "there is one optimizer"}, {})
+    common.check_known(("mode",), {"use_aqt": "there is one optimizer"})
     runs = common.choice("mode", ("run", "build"), "run") == "run"
     load_plugins()
     request = request_of(sections["GBuilder"])

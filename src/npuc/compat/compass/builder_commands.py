@@ -27,13 +27,18 @@ from npuc.compat.compass.targets import megahertz, resolve_target, with_memory
 from npuc.debug.layers import layer_tensors
 from npuc.engine import IntegerEngine
 from npuc.errors import FileFormatError, UsageError
+from npuc.export.compass.layers import SHORT_FLOATS
+from npuc.export.compass.text import OPTIMIZED
 from npuc.files import existing_file, make_folder, writable, write_atomically
 from npuc.flow import compile_network, network_to_quantize, quantize_network
+from npuc.frontend.compass.reader import read_text
 from npuc.frontend.options import ImportOptions
 from npuc.ir import Graph, shape_of
 from npuc.profile.network_drawing import write_drawing
 from npuc.program.file import save_compiled
 from npuc.program.model import CompiledModel
+from npuc.quant.config import Level, QuantizationConfig
+from npuc.quant.patterns import layer_names
 from npuc.quant.prequantized import is_quantized
 from npuc.runtime import Runner
 from npuc.target import Target
@@ -52,6 +57,7 @@ KEYS = (
     "dump_all_tensors",
     "dump_tensors",
 )
+_SHORT = {word: kind for kind, word in SHORT_FLOATS.items()}
 _COUNTERS = "figures come from the cycle model"
 IGNORED = {
     "simulator": "programs run on npuc's own simulator",
@@ -84,7 +90,7 @@ class BuildRequest:
 
 def request_of(section: CfgSection) -> BuildRequest:
     """A checked section, and the machine that it names."""
-    section.check_known(KEYS, IGNORED, {})
+    section.check_known(KEYS, IGNORED)
     target = resolve_target(section.text("target"))
     local = section.integer("tcm_size", 0, 1, 1 << 20) if "tcm_size" in section.values else None
     shared = section.integer("gm_size", 0, 1, 1 << 20) if "gm_size" in section.values else None
@@ -170,13 +176,32 @@ def run_program(model: CompiledModel, batches: Sequence[Mapping[str, Array]], ou
 
 
 def load_quantized(path: Path, weights: Path | None, target: Target) -> Graph:
-    """The integer network of a quantized IR."""
+    """The network of a quantized IR; one whose layers all compute in float stays that."""
     check_layers(path)
     graph = network_to_quantize(path, ImportOptions(weights=weights))
-    if not is_quantized(graph):
-        raise UsageError(f"{path} is a float IR", fix="aipuopt quantizes it")
+    text = read_text(path)
+    kinds = {
+        layer.name: _SHORT[kind]
+        for layer in text.layers
+        for kind in layer.names("layer_top_type")[:1]
+        if kind in _SHORT
+    }
     refuse_builder_plugins({layer.kind for layer in ir_layers(graph)})
-    integers = quantize_network(graph, None, None, target).graph
+    if is_quantized(graph):
+        if kinds:
+            say(
+                "W",
+                f"{', '.join(kinds)}: float16 beside integers is computed in float32, on the CPU",
+                "GBuilder",
+            )
+        integers = quantize_network(graph, None, None, target).graph
+    elif OPTIMIZED in text.header:
+        called = {name for op in graph.ops for name in layer_names(op, graph.layer_aliases())}
+        own: dict[str, Level] = {name: kind for name, kind in kinds.items() if name in called}
+        config = QuantizationConfig(scheme="float", layers=own)
+        integers = quantize_network(graph, {}, config, target).graph
+    else:
+        raise UsageError(f"{path} is a float IR", fix="aipuopt quantizes it")
     integers.name = graph.name
     return integers
 

@@ -89,13 +89,9 @@ class CfgSection:
         """Words with commas between."""
         return [word for part in self.values.get(key, "").split(",") if (word := part.strip())]
 
-    def check_known(
-        self, known: Collection[str], ignored: Mapping[str, str], refused: Mapping[str, str]
-    ) -> None:
-        """A word about each key that is passed over; an error for one that would change the result and is not supported."""
+    def check_known(self, known: Collection[str], ignored: Mapping[str, str]) -> None:
+        """A word about each key that is passed over."""
         for key in self.values:
-            if key in refused:
-                raise UsageError(f"[{self.name}] {key} is not supported: {refused[key]}", where=self.path)
             if key in ignored:
                 say("W", f"{key} has no effect here: {ignored[key]}", self.name)
             elif key not in known:

@@ -25,7 +25,7 @@ from npuc.compat.compass.checker_plugins import check_layers
 from npuc.compat.compass.layers import ir_layers
 from npuc.compat.compass.logger import say
 from npuc.compat.compass.opt_search import auto_search, ladder_of, learning_of, refuse_beside
-from npuc.compat.compass.opt_settings import IGNORED, KEYS, REFUSED, OptSettings, settings_of
+from npuc.compat.compass.opt_settings import IGNORED, KEYS, OptSettings, settings_of
 from npuc.compat.compass.optimizer_plugins import (
     as_tensor,
     check_operator_plugins,
@@ -82,7 +82,7 @@ class Optimized:
 
 def optimize(section: CfgSection, graph: Graph, target: Target) -> Optimized:
     """Quantize a network as a section says, and write what the optimizer leaves behind."""
-    section.check_known(KEYS, IGNORED, REFUSED)
+    section.check_known(KEYS, IGNORED)
     _check(section)
     metrics = _metrics(section)
     folder = Path(section.text("output_dir", "./"))
@@ -92,7 +92,7 @@ def optimize(section: CfgSection, graph: Graph, target: Target) -> Optimized:
         graph = run_pipeline(graph, "nearest-resize")
     layers = ir_layers(graph)
     check_operator_plugins({layer.kind for layer in layers})
-    settings = settings_of(section, graph, layers)
+    settings = settings_of(section, graph, layers, target)
     samples = _samples(section, graph, "calibration_data")
     done = _quantized(section, graph, target, settings, samples)
     before, after = (
@@ -132,6 +132,12 @@ def write_quantized_ir(done: Quantized, graph: Graph, path: Path) -> Path | None
 def _check(section: CfgSection) -> None:
     """Values that are known to be wrong before anything is computed."""
     auto_search(section)
+    if section.flag("enable_ds"):
+        raise UsageError(
+            "[Optimizer] enable_ds = true is not supported: programs have static shapes",
+            where=section.path,
+            fix="Parse and build the model once for each input_shape",
+        )
     if section.values.get("unify_scales_for_concat", "").lower() == "false":
         say(
             "W",

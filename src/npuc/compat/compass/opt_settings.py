@@ -9,12 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npuc.compat.compass.cfg import CfgSection
+from npuc.compat.compass.float_layers import KEY as FLOAT_KEY
+from npuc.compat.compass.float_layers import float_levels
 from npuc.compat.compass.logger import say
 from npuc.compat.compass.per_layer import IrLayer, PerLayer, in_scopes, parse_per_layer
+from npuc.compat.compass.quant_configs import values_of_plugin
 from npuc.errors import FileFormatError, UsageError
 from npuc.files import existing_file, read_short
 from npuc.ir import Graph
 from npuc.quant.config import QuantizationConfig
+from npuc.target import Target
 
 KEYS = (
     "graph",
@@ -57,6 +61,9 @@ KEYS = (
     "eval_original_model",
     "eval_optimized_model",
     "min_compatible_zhouyi_target",
+    "enable_ds",
+    "qconfig",
+    FLOAT_KEY,
 )
 _TILES = "the scheduler cuts feature maps into tiles by its cost model, with the same results"
 IGNORED = {
@@ -79,16 +86,11 @@ IGNORED = {
     "label_batch_dim": "labels are taken one by one",
     "write_similarity_to_ir": "'npuc analyze' shows the error of each layer",
     "record_debug_acc_info": "'npuc analyze' shows the error of each layer",
+    "weight_block_size": "scales are those of a tensor or of its channels",
+    "activation_block_size": "scales are those of a tensor or of its channels",
     "bias_effective_bits_auto_adaption": "biases always have the bits that the target states",
 }
 """Keys without an effect here, and why."""
-REFUSED = {
-    "trigger_float_op": "name layers in fake_quant_operators_for_debug",
-    "weight_block_size": "block quantization of weights is not for these parts",
-    "activation_block_size": "block quantization is not for these parts",
-    "enable_ds": "programs have static shapes",
-}
-"""Keys that would change the result, and why they are not supported."""
 _WEIGHT_METHODS = tuple(
     f"per_{unit}_symmetric_{span}_range" for unit in ("tensor", "channel") for span in ("restricted", "full")
 )
@@ -111,8 +113,9 @@ class OptSettings:
     """Range methods of single layers."""
 
 
-def settings_of(section: CfgSection, graph: Graph, layers: Sequence[IrLayer]) -> OptSettings:
-    """The settings of a section, for a network with these layers."""
+def settings_of(section: CfgSection, graph: Graph, layers: Sequence[IrLayer], target: Target) -> OptSettings:
+    """The settings of a section, for a network with these layers on a target."""
+    own = values_of_plugin(section, layers)
     by_layer: dict[str, dict[str, Any] | str] = {}
     options: dict[str, Any] = {}
     known = {name for name in graph.tensor_names()} | {port.name for port in graph.inputs}
@@ -121,7 +124,7 @@ def settings_of(section: CfgSection, graph: Graph, layers: Sequence[IrLayer]) ->
         entry = parse_per_layer(section, key, default)
         if entry.default:
             options.update(make(section, key, entry.default))
-        for name, value in entry.exceptions(layers).items():
+        for name, value in {**entry.exceptions(layers), **own.get(key, {})}.items():
             level = by_layer.setdefault(name, {})
             assert isinstance(level, dict)
             level.update(make(section, key, value))
@@ -130,7 +133,8 @@ def settings_of(section: CfgSection, graph: Graph, layers: Sequence[IrLayer]) ->
         apply(key, make)
     strategy = parse_per_layer(section, "calibration_strategy_for_activation")
     method = range_method(section, strategy.default) if strategy.default else None
-    overrides = {name: range_method(section, word) for name, word in strategy.exceptions(layers).items()}
+    words = {**strategy.exceptions(layers), **own.get("calibration_strategy_for_activation", {})}
+    overrides = {name: range_method(section, word) for name, word in words.items()}
     if "opt_config" in section.values:
         tensors = {layer.node: layer.name for layer in layers}
         for stated_name, (level, own_method) in read_opt_config(section).items():
@@ -144,6 +148,16 @@ def settings_of(section: CfgSection, graph: Graph, layers: Sequence[IrLayer]) ->
             by_layer[name] = {**_levels(by_layer.get(name)), **level}
             if own_method:
                 overrides[name] = own_method
+    trigger = parse_per_layer(section, FLOAT_KEY, "disable")
+    words = dict.fromkeys((layer.name for layer in layers if layer.kind != "Input"), trigger.default)
+    words |= {**trigger.exceptions(layers), **own.get(FLOAT_KEY, {})}
+    by_layer |= float_levels(
+        section,
+        {name: word for name, word in words.items() if name in known},
+        by_layer,
+        options.get("weight", "i8"),
+        target,
+    )
     for name in _float_layers(section, layers):
         by_layer[name] = "float"
     if options.get("activation_scales") == "symmetric" and options.get("activation", "i8") == "i8":
@@ -220,8 +234,19 @@ def _effective(section: CfgSection, key: str, text: str) -> dict[str, Any]:
     return {"bias_significant_bits": 0 if text == "32" else int(text)}
 
 
+def _refuse_blocks(section: CfgSection, key: str, word: str) -> None:
+    if word.startswith("per_block_"):
+        raise UsageError(
+            f"[{section.name}] {key} = {word} is not supported: these machines have one scale for a tensor, or for each output "
+            "channel of weights",
+            where=section.path,
+            fix="per_channel_symmetric_restricted_range is the finest for weights, and more weight_bits go further",
+        )
+
+
 def _weight_quantization(section: CfgSection, key: str, text: str) -> dict[str, Any]:
     word = text.lower()
+    _refuse_blocks(section, key, word)
     if word not in _WEIGHT_METHODS:
         raise section.wrong(key, f"is none of {', '.join(_WEIGHT_METHODS)}")
     return {"per_channel": "channel" in word, "narrow_weights": "restricted" in word}
@@ -229,6 +254,7 @@ def _weight_quantization(section: CfgSection, key: str, text: str) -> dict[str, 
 
 def _activation_quantization(section: CfgSection, key: str, text: str) -> dict[str, Any]:
     word = text.lower()
+    _refuse_blocks(section, key, word)
     if word not in _ACTIVATION_METHODS:
         raise section.wrong(key, f"is none of {', '.join(_ACTIVATION_METHODS)}")
     if word.endswith("asymmetric"):
@@ -309,4 +335,4 @@ def _float_layers(section: CfgSection, layers: Sequence[IrLayer]) -> list[str]:
     return names + [layer.name for layer in layers if layer.kind.lower() in kinds]
 
 
-__all__ = ["IGNORED", "KEYS", "REFUSED", "OptSettings", "PerLayer", "settings_of"]
+__all__ = ["IGNORED", "KEYS", "OptSettings", "PerLayer", "settings_of"]

@@ -34,6 +34,8 @@ DATASETS: Registry[str, Any] = Registry("a data set of Compass", provider="npuc.
 """Classes by their names in lower case."""
 METRICS: Registry[str, Any] = Registry("a metric of Compass", provider="npuc.compat.compass.metrics")
 """Classes by their names in lower case."""
+QCONFIGS: Registry[str, Any] = Registry("a QConfig plugin of Compass")
+"""Classes by their names in lower case."""
 OPERATORS: Registry[tuple[str, str], Any] = Registry("an operator of Compass")
 """Functions by what they do, `forward` or `quantize`, and the type of layer."""
 
@@ -153,15 +155,16 @@ def _entry(table: dict[str, Any], key: str, optional: bool, default: Any, name: 
 
 
 def register_plugin(type: PluginType, version: str | float = 0) -> Callable[[_ClassT], _ClassT]:
-    """Class decorator: register a data set or a metric; of two with one name, the higher version wins."""
+    """Class decorator: register a data set, a metric or a QConfig; of two with one name, the higher version wins."""
     if not isinstance(type, PluginType):
         raise PluginError(f"{type!r} is no PluginType of the optimizer")
-    if type not in (PluginType.Dataset, PluginType.Metric):
+    if type is PluginType.Train:
         raise PluginError(
-            f"plugins of the type {type.name} are not supported: npuc quantizes and trains by itself"
+            "plugins of the type Train are not supported: their loops train modules of the vendor's own",
+            fix="'npuc train qat' learns the weights and scales of a network on its integers; npuc.train is the same in Python",
         )
     number = version_of(version)
-    table = DATASETS if type is PluginType.Dataset else METRICS
+    table = {PluginType.Dataset: DATASETS, PluginType.Metric: METRICS, PluginType.QConfig: QCONFIGS}[type]
 
     def register(cls: _ClassT) -> _ClassT:
         name = cls.__name__.lower()
@@ -238,6 +241,11 @@ def metric_named(name: str) -> Any:
     return _named(METRICS, name, "metric", "metric")
 
 
+def qconfig_named(name: str) -> Any:
+    """The class of a QConfig plugin, whatever the capitals."""
+    return _named(QCONFIGS, name, "qconfig", "QConfig")
+
+
 def _named(table: Registry[str, Any], name: str, suffix: str, what: str) -> Any:
     for key in (name.lower(), f"{name.lower()}{suffix}"):
         if key in table:
@@ -245,7 +253,7 @@ def _named(table: Registry[str, Any], name: str, suffix: str, what: str) -> Any:
     known = ", ".join(sorted(table[key].__name__ for key in table))
     raise UsageError(
         f"there is no {what} plugin '{name}'",
-        fix=f"There are {known}; AIPUPLUGIN_PATH names the folders of aipubt_*.py files",
+        fix=f"{f'There are {known}; ' if known else ''}AIPUPLUGIN_PATH names the folders of aipubt_*.py files",
     )
 
 

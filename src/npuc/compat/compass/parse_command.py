@@ -109,7 +109,7 @@ def main(arguments: list[str]) -> int:
 
 def parse_model(section: CfgSection) -> Graph:
     """The float network of a section."""
-    section.check_known(KEYS, IGNORED, {})
+    section.check_known(KEYS, IGNORED)
     _check_alone(section)
     name = section.required("model_name")
     if "/" in name or name.startswith("."):

@@ -14,9 +14,11 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.export.compass.text import TYPES
-from npuc.ir import Graph, Value, dtype_of, npu, shape_of, value_name
+from npuc.ir import Graph, Value, dtype_of, npu, shape_of, top, value_name
 from npuc.ir.dtypes import QuantType, quant_of
 
+SHORT_FLOATS = {"f16": "float16", "bf16": "bfloat16"}
+"""Types of layers that compute in short floats, by npuc's names."""
 _NAMES = {dtype: name for name, dtype in reversed(TYPES.items()) if name != "bool"}
 TO_LAST = (0, 2, 3, 1)
 TO_SECOND = (0, 3, 1, 2)
@@ -133,11 +135,27 @@ class LayerWriter:
         owner = getattr(counterpart, "owner", None)
         return owner.operands[0].owner if isinstance(owner, npu.Dequantize) else owner
 
+    def real_weights(self, op: Any) -> Array | None:
+        """The weights that a layer of the quantized network multiplies in float, which may be integers times a scale."""
+        twin = self.twin(op.results[0])
+        if self.integers is None or len(getattr(twin, "operands", ())) < 2:
+            return None
+        value, factor = twin.operands[1], None
+        product = value.owner
+        if isinstance(product, top.Mul) and isinstance(inner := product.operands[0].owner, npu.Dequantize):
+            value, factor = inner.operands[0], self.integers.constant(product.operands[1])
+        array = self.integers.constant(value)
+        real = None if array is None else array.astype(np.float32)
+        return real if real is None or factor is None else real * factor.astype(np.float32)
+
     def kind_of(self, value: Value | None) -> str:
         """The element type of a tensor in the text."""
         quantized = self.quantization(value)
         if quantized is not None:
             return _NAMES[np.dtype(quantized.dtype.numpy)]
+        twin = None if value is None or self.integers is None else self.integers.find(self.named(value))
+        if twin is not None and dtype_of(twin.type).name in SHORT_FLOATS:
+            return SHORT_FLOATS[dtype_of(twin.type).name]
         return "float32" if value is None else _NAMES.get(np.dtype(dtype_of(value.type).numpy), "float32")
 
     def add(

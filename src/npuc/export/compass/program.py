@@ -5,7 +5,8 @@
 
 A float network has its weights as float32. With the integer network of the same names, types, scales and zero points of all
 results are stated, and layers with weights have the integers and the output stage that npuc computes with; scales are
-reciprocals of npuc's, zero points negatives (q = round(x * scale) - zero point).
+reciprocals of npuc's, zero points negatives (q = round(x * scale) - zero point). Layers that compute in float have the
+weights that they multiply, and types of short floats.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from npuc.errors import UnsupportedOpError
 from npuc.export.compass.layers import LayerWriter, NoCompassForm
 from npuc.export.compass.rules import RULES
-from npuc.export.compass.text import format_text
+from npuc.export.compass.text import OPTIMIZED, format_text
 from npuc.files import write_atomically
 from npuc.ir import Graph, describe, shape_of, top
 from npuc.ir.definition import TopOp
@@ -52,11 +53,15 @@ def to_compass(
     for port in graph.outputs:
         name = writer.operand(port.value, False)
         outputs.append(name)
+    kinds = [str(kind) for layer in writer.layers for kind in layer["layer_top_type"]]
+    has_integers = any("layer_top_scale" in layer for layer in writer.layers)
+    precision = "int8" if has_integers else next((kind for kind in kinds if "float16" in kind), "float32")
     lines: dict[str, object] = {
         "model_name": graph.name,
         **(header or {}),
+        **({} if integers is None else {OPTIMIZED: True}),
         "layer_number": len(writer.layers),
-        "precision": "float32" if integers is None else "int8",
+        "precision": precision,
         "compat_quantized_model": False,
         "input_tensors": [writer.tensors[port.value, False] for port in graph.inputs],
         "output_tensors": outputs,

@@ -120,7 +120,8 @@ def _linear(w: LayerWriter, op: Any, turned: Callable[[Array], Array], weight: A
     """The constants of a layer with weights: real ones, or the integers of the quantized network with their output stage."""
     twin = w.twin(op.results[0])
     if not isinstance(twin, npu.Conv | npu.Deconv | npu.MatMul) or w.integers is None:
-        weights = turned(_constant(w, weight, "weights"))
+        real, own = _constant(w, weight, "weights"), w.real_weights(op)
+        weights = turned(real if own is None or own.shape != real.shape else own)
         bias = np.zeros(len(weights), np.float32) if op.bias is None else _constant(w, op.bias, "biases")
         return w.stored("weights", weights) | w.stored("biases", bias)
     constant = w.integers.constant

@@ -48,6 +48,9 @@ Nested = str | list["Nested"]
 DOMAIN = "npuc.compass"
 """The domain of layers that have no form in npuc."""
 
+OPTIMIZED = "optimized"
+"""The line of the header that says that a network was quantized, so far as it was asked for: it may be float all the same."""
+
 STRUCTURE = {"layer_id", "layer_name", "layer_type"} | {
     f"layer_{side}{what}" for side in ("bottom", "top") for what in ("", "_shape", "_type", "_scale", "_zp")
 }
