@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +17,11 @@ from onnx import TensorProto, helper, numpy_helper
 from npuc.arrays import Array
 from npuc.cli.app import run_command
 from npuc.compat.compass.optimizer_plugins import OPERATORS
+from npuc.engine import FloatEngine
 from npuc.errors import PluginError
 from npuc.export.compass.text import parse_text
+from npuc.flow import network_to_quantize
+from npuc.frontend.caffe.registry import RULES as CAFFE_RULES
 from npuc.frontend.onnx.node_groups import Edge, nodes_between, nodes_like
 from npuc.frontend.onnx.subgraphs import RULES
 from npuc.program.file import load_compiled
@@ -37,6 +41,7 @@ from AIPUBuilder.Parser.plugin_op import ParserOp
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     rules = list(RULES)
+    assert "ReLU" in CAFFE_RULES  # npuc's own rules are there before a plugin replaces one
     with isolated():
         yield tmp_path
     RULES[:] = rules
@@ -199,9 +204,9 @@ def forward(self, *args):
     [
         (BY_NAMES[: BY_NAMES.index("@op_register")], "MyScaled, which only the vendor's own core computes"),
         (BY_NAMES.replace("node_index=1", "node_index=3"), "there is no such input"),
-        (BY_NAMES.replace("return [first[0]]", "return first[0]"), "gives no list of 1 arrays"),
+        (BY_NAMES.replace("return [first[0]]", "return 3"), "gives no list of 1 arrays"),
+        (BY_NAMES.replace("return [first[0]]", "return first[7]"), "failed at 'sub_plugin': IndexError"),
         (BY_NAMES.replace('["div"], ["sub"]', '["div", "last"], ["sub"]'), "goes through the node 'last'"),
-        (BY_NAMES + "Scaled.input_nodes = ['x']\n", "in front of the inputs x"),
     ],
 )
 def test_a_subgraph_that_cannot_be_a_layer(
@@ -251,21 +256,103 @@ def forward(self, *args):
     close({"y": whole}, {"y": 2 * judge["y"]})
 
 
-def test_a_plugin_for_a_format_without_plugins_is_refused_where_it_claims_a_node(
-    folder: Path, capfd: pytest.CaptureFixture[str]
+FRONT = """
+@register_plugin(PluginType.Parser)
+class Sums(ParserOp):
+    op_type, priority, input_nodes, input_shapes = "Sums", 50, ["x"], [[1, 2, 8]]
+    def infer_shape(self, input_tensors, *args):
+        (inp,) = input_tensors
+        self.params["axis"] = 1
+        self.constants["scale"] = np.full(8, 0.5, np.float32)
+        return [inp.sum(axis=1)]
+@op_register(register_optype("Sums"))
+def forward(self, *args):
+    self.outputs[0].betensor = self.inputs[0].betensor.sum(self.get_param("axis")) * self.get_constant("scale").betensor
+@register_plugin(PluginType.Parser)
+class Later(ParserOp):
+    op_type, priority, input_nodes, input_shapes = "Later", 49, ["x"], [[1, 3, 8]]
+"""
+
+
+def test_a_layer_in_front_of_an_input(folder: Path) -> None:
+    network(folder / "net.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"], name="first")], {"w": WEIGHT})
+    (folder / "aipubt_mine.py").write_text(HEAD + FRONT)
+    pairs = np.random.default_rng(5).standard_normal((16, 2, 8)).astype(np.float32)
+    np.save("calib.npy", pairs)
+    (folder / "build.cfg").write_text(
+        "[Common]\nmode=build\n[Parser]\nmodel_type=onnx\nmodel_name=net\ninput_model=net.onnx\n"
+        "[Optimizer]\ndataset=NumpyDataset\ncalibration_data=calib.npy\noutput_dir=opt\n[GBuilder]\noutputs=whole.bin\n"
+    )
+    assert run_command(["compat", "run", "compass", "aipubuild", "build.cfg"]) == 0
+    program = CompiledEngine(load_compiled("whole.bin"))
+    ours = np.concatenate([next(iter(program.run({"x": pair[None]}).values())) for pair in pairs])
+    close({"y": ours}, {"y": 0.5 * pairs.sum(axis=1) @ WEIGHT})
+    text = (folder / "opt" / "net_float.txt").read_text()
+    assert (
+        "layer_top_shape=[[1,2,8]]" in text and "layer_type=Sums" in text and "layer_type=Later" not in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (FRONT.replace("[[1, 2, 8]]", "[]"), "input_nodes and input_shapes are lists of one length"),
+        (FRONT.replace("inp.sum(axis=1)", "inp"), r"gives \[1, 2, 8\] for the input 'x', which is \[1, 8\]"),
+        (
+            FRONT.replace('register_optype("Sums")', 'register_optype("Other")'),
+            "Sums, which only the vendor's own core",
+        ),
+    ],
+)
+def test_a_layer_that_cannot_be_in_front(
+    folder: Path, text: str, reason: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "net.prototxt").write_text(
-        'name: "n"\nlayer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 8 } } }\n'
-        'layer { name: "r" type: "ReLU" bottom: "x" top: "y" }\n'
+    network(folder / "net.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"], name="first")], {"w": WEIGHT})
+    (folder / "aipubt_mine.py").write_text(HEAD + text)
+    (folder / "parse.cfg").write_text(
+        "[Common]\nmodel_type=onnx\nmodel_name=net\ninput_model=net.onnx\noutput_dir=ir\n"
     )
-    (folder / "aipubt_mine.py").write_text(
-        HEAD + "@register_plugin(PluginType.Parser)\nclass Own(ParserOp):\n    op_type = 'ReLU'\n"
-    )
+    assert run_command(["compat", "run", "compass", "aipuparse", "-c", "parse.cfg"]) in (1, 2)
+    assert re.search(reason, capfd.readouterr().err.replace("\n", " ")) and not (folder / "ir").exists()
+
+
+CAFFE = (
+    'name: "n"\nlayer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 8 } } }\n'
+    'layer { name: "r" type: "ReLU" bottom: "x" top: "y" relu_param { negative_slope: 0.25 } }\n'
+)
+OWN_RELU = """
+@register_plugin(PluginType.Parser)
+class Own(ParserOp):
+    op_type, alias_op_type = "ReLU", "MyReLU"
+    def __init__(self, framework, op_info):
+        super().__init__(framework, op_info)
+        assert framework == "Caffe" and op_info["name"] == "r", (framework, op_info)
+        self.params["slope"] = 2 * op_info["negative_slope"]
+    def infer_shape(self, input_tensors, *args):
+        return input_tensors[0]
+"""
+COMPUTED = """
+@op_register(register_optype("MyReLU"))
+def forward(self, *args):
+    x = self.inputs[0].betensor
+    self.outputs[0].betensor = torch.where(x < 0, self.get_param("slope") * x, x)
+"""
+
+
+def test_a_layer_of_a_caffe_model(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "net.prototxt").write_text(CAFFE)
     (folder / "parse.cfg").write_text(
         "[Common]\nmodel_type=caffe\nmodel_name=net\ninput_model=net.prototxt\noutput_dir=ir\n"
     )
+    (folder / "aipubt_mine.py").write_text(HEAD + OWN_RELU)
     assert run_command(["compat", "run", "compass", "aipuparse", "-c", "parse.cfg"]) == 2
-    assert "applied to ONNX models only" in capfd.readouterr().err.replace("\n", " ")
+    assert "MyReLU, which only the vendor's own core computes" in capfd.readouterr().err.replace("\n", " ")
+    (folder / "aipubt_mine.py").write_text(HEAD + OWN_RELU + COMPUTED)
+    assert run_command(["compat", "run", "compass", "aipuparse", "-c", "parse.cfg"]) == 0
+    assert kinds("ir/net.txt")[-1] == "MyReLU"
+    x = samples()[:1]
+    y = FloatEngine(network_to_quantize("ir/net.txt")).run({"x": x})["y"]
+    np.testing.assert_allclose(y, np.where(x < 0, 0.5 * x, x), rtol=1e-6)
 
 
 def test_groups_of_nodes() -> None:

@@ -11,16 +11,18 @@ the conversion; pixels that share a U and a V get the same ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from xdsl.ir import SSAValue
 
 from npuc.errors import PreprocessError, UnknownTensorError
 from npuc.images.kernels import yuv_shape
+from npuc.ir import Value
 from npuc.ir.dtypes import dtype_of, shape_of, tensor_type
 from npuc.ir.graph import Graph, Port
 from npuc.ir.top import Concat
 from npuc.transform.image_ops import BT709_FULL, TO_BT709_FULL, ColourMatrix, ImageOps
+from npuc.transform.input_layers import with_input_layer
 
 PLANAR = ("i420", "yv12", "nv12", "nv21")
 """Formats with one U and one V for 2 x 2 pixels."""
@@ -88,22 +90,12 @@ def _converted(
     convert: Callable[[ImageOps, SSAValue], SSAValue],
 ) -> Graph:
     """The network with another shape and uint8 at one input, and the ops of `convert` behind it."""
-    changed = graph.copy()
-    port = _port(changed, name)
-    dtype, users = dtype_of(port.type).name, list(port.value.uses)
-    changed.set_inputs(
-        [
-            (own.name, tensor_type(shape, "ui8"), None)
-            if own.name == name
-            else (own.name, own.type, own.preprocess)
-            for own in changed.inputs
-        ]
-    )
-    value = convert(ImageOps(changed, name, dtype, colours), port.value)
-    for use in users:
-        use.operation.operands[use.index] = value
-    changed.verify()
-    return changed
+    dtype = dtype_of(_port(graph, name).type).name
+
+    def make(changed: Graph, values: Sequence[Value], _: object) -> list[Value]:
+        return [convert(ImageOps(changed, name, dtype, colours), values[0])]
+
+    return with_input_layer(graph, {name: tensor_type(shape, "ui8")}, make)
 
 
 def _port(graph: Graph, name: str) -> Port:

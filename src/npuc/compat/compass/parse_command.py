@@ -14,7 +14,7 @@ from npuc.compat.arguments import VendorParser
 from npuc.compat.compass import parse_inputs
 from npuc.compat.compass.cfg import CfgSection, only_section
 from npuc.compat.compass.logger import say
-from npuc.compat.compass.parser_layers import apply_parser_plugins
+from npuc.compat.compass.parser_layers import apply_parser_plugins, put_in_front
 from npuc.compat.compass.plugin_files import load_plugins
 from npuc.errors import FileFormatError, UnsupportedOpError, UsageError
 from npuc.export.compass import export_compass
@@ -73,8 +73,13 @@ KEYS = (
     "batch_size",
     *parse_inputs.KEYS,
     *parse_inputs.BESIDE_GAMUT,
+    "dynamic_axes",
 )
 IGNORED = {
+    "input_layout": "the compiler chooses the order in which images lie in memory",
+    "use_onnxsim": "networks are simplified by npuc's own passes",
+    "force_cpu_parse": "models are read on the CPU",
+    "loop_max_count": "loops whose number of rounds is not known are kept",
     "similarity_input_npy": "'npuc import --check-input' compares the network with its original",
     "similarity_output_npy": "'npuc import --check-input' compares the network with its original",
 }
@@ -111,6 +116,12 @@ def parse_model(section: CfgSection) -> Graph:
     """The float network of a section."""
     section.check_known(KEYS, IGNORED)
     _check_alone(section)
+    if "dynamic_axes" in section.values:
+        raise UsageError(
+            "[Parser] dynamic_axes is not supported: programs have static shapes",
+            where=section.path,
+            fix="Parse and build the model once for each input_shape",
+        )
     name = section.required("model_name")
     if "/" in name or name.startswith("."):
         raise section.wrong("model_name", "is no plain name")
@@ -136,7 +147,7 @@ def parse_model(section: CfgSection) -> Graph:
     _check_batch(section, graph)
     if stated:
         parse_inputs.tell_layout(section, graph, stated)
-    graph = parse_inputs.with_stated_inputs(graph, section, stated or layout)
+    graph = put_in_front(parse_inputs.with_stated_inputs(graph, section, stated or layout), model)
     graph.name = name
     say("I", f"{model}: inputs {', '.join(port.name for port in graph.inputs)}; "
         f"outputs {', '.join(port.name for port in graph.outputs)}", "Parser")  # fmt: skip

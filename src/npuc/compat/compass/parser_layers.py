@@ -1,4 +1,6 @@
-"""Parser plugins on ONNX models: a node, or a subgraph, becomes a layer of the plugin's type, which `op_register` computes.
+"""Parser plugins on models: an operator, or a subgraph of an ONNX model, becomes a layer of the plugin's type.
+
+`op_register` computes such layers; a plugin with `input_nodes` puts one in front of inputs.
 
 `infer_shape` of the plugin says what shapes the layer makes, `params` and `constants` are the layer's own, and inputs that the
 plugin removes are left out. A type that no function computes is refused: only the vendor's core would compute it.
@@ -8,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from onnx import helper
@@ -18,25 +19,107 @@ from onnx import helper
 from npuc.compat.compass.optimizer_plugins import OPERATORS
 from npuc.compat.compass.parser_plugins import PLUGINS
 from npuc.compat.compass.parser_subgraphs import Subgraph, SubgraphRules, subgraphs_of
+from npuc.compat.compass.plugin_layer import plugin_layer
+from npuc.compat.compass.plugin_rules import register_rule
 from npuc.errors import PluginError, UnsupportedOpError
 from npuc.export.compass.text import DOMAIN
 from npuc.frontend.onnx.registry import RULES
 from npuc.frontend.onnx.scope import NodeContext
+from npuc.frontend.onnx_op import onnx_op
 from npuc.frontend.sniff import describe_content
-from npuc.ir import Value, tensor_type
+from npuc.ir import Graph, Value, shape_of, tensor_type
+from npuc.ir.names import location
+from npuc.transform.input_layers import with_input_layer
+
+_FRAMEWORKS = {"onnx": "ONNX", "tflite": "TFLite", "tensorflow": "TensorFlow", "caffe": "Caffe"}
+"""What plugins call a framework, by the kind of content."""
+
+
+def _parsers() -> list[Any]:
+    """The parser plugins; of those for one place in a model, the one of the highest priority comes first."""
+    own = [cls for (kind, _), cls in PLUGINS.items() if kind == "Parser"]
+    return sorted(own, key=lambda cls: -int(cls.priority))
 
 
 def apply_parser_plugins(model: Path) -> None:
-    """Let parser plugins import what they claim of an ONNX model; an error if nothing computes the layer."""
-    parsers = [cls for (kind, _), cls in PLUGINS.items() if kind == "Parser"]
+    """Let parser plugins import what they claim of a model; an error if nothing computes the layer."""
     content = describe_content(model).kind
     rules = SubgraphRules()
-    for cls in sorted(parsers, key=lambda cls: -int(cls.priority)):
-        _refuse_input_nodes(cls, model)
+    for cls in _parsers():
+        if cls.input_nodes is not None:
+            continue
         if content == "onnx":
             _apply(cls, model, rules)
+        elif _is_subgraph(cls):
+            raise UnsupportedOpError(
+                f"the parser plugin {cls.__name__} takes a subgraph, which npuc finds in ONNX models only",
+                where=str(model),
+                fix="Convert the model to ONNX, or let a plugin take each operator",
+            )
         else:
-            _refuse_elsewhere(cls, model, content)
+            kind = cls.alias_op_type or cls.op_type
+            register_rule(content, cls, kind, partial(_check_computed, cls, kind, model))
+
+
+def put_in_front(graph: Graph, model: Path) -> Graph:
+    """The network with the layers of plugins in front of the inputs that they name."""
+    taken: set[str] = set()
+    framework = _FRAMEWORKS.get(describe_content(model).kind, "ONNX")
+    for cls in _parsers():
+        names = list(cls.input_nodes or ())
+        if not names or taken.issuperset(names):
+            continue
+        inputs = {port.name: port for port in graph.inputs}
+        if not set(names) <= set(inputs):
+            continue
+        kind = cls.alias_op_type or cls.op_type
+        _check_computed(cls, kind, model)
+        taken |= set(names)
+        graph = _with_layer(graph, cls, kind, framework, names)
+    return graph
+
+
+def _with_layer(graph: Graph, cls: Any, kind: str, framework: str, names: Sequence[str]) -> Graph:
+    ports = {port.name: port for port in graph.inputs}
+    shapes = [tuple(int(side) for side in shape) for shape in cls.input_shapes]
+    given = [np.zeros(shape, np.float32) for shape in shapes]
+    before = [np.zeros(shape_of(ports[name].value), np.float32) for name in names]
+    name = f"{names[0]}/{kind}"
+    layer = plugin_layer(cls, kind, framework, name, {}, given, len(names), results=before)
+    for own, shape, array in zip(names, layer.shapes, before, strict=True):
+        if shape != array.shape:
+            raise PluginError(
+                f"{cls.__name__}.infer_shape gives {list(shape)} for the input '{own}', which is {list(array.shape)}"
+            )
+
+    def make(changed: Graph, values: Sequence[Value], emit: Any) -> list[Value]:
+        constants = [
+            emit(changed.add_weight(f"{name}/{key}", array)).output for key, array in layer.constants.items()
+        ]
+        op = onnx_op(
+            kind,
+            [*(values[index] for index in layer.kept), *constants],
+            layer.types,
+            version=1,
+            domain=DOMAIN,
+            reason="a layer of a plugin",
+            attributes=layer.attributes,
+        )
+        op.location = location([f"{own}/{kind}" for own in names], name)
+        return list(emit(op).results)
+
+    return with_input_layer(
+        graph, {own: tensor_type(shape, "f32") for own, shape in zip(names, shapes, strict=True)}, make
+    )
+
+
+def _check_computed(cls: Any, kind: str, model: Path) -> None:
+    if ("forward", kind) not in OPERATORS:
+        raise UnsupportedOpError(
+            f"the parser plugin {cls.__name__} makes layers of type {kind}, which only the vendor's own core computes",
+            where=str(model),
+            fix="Say what it computes: op_register of its type, or npuc.plugins.api.onnx_subgraph (docs/plugins.md)",
+        )
 
 
 def _apply(cls: Any, model: Path, rules: SubgraphRules) -> None:
@@ -50,12 +133,8 @@ def _apply(cls: Any, model: Path, rules: SubgraphRules) -> None:
         rules.add(cls, cls.op_type)
     else:
         keys = sorted({(node.domain, node.op_type) for node in nodes if node.op_type == cls.op_type})
-    if keys and ("forward", kind) not in OPERATORS:
-        raise UnsupportedOpError(
-            f"the parser plugin {cls.__name__} makes layers of type {kind}, which only the vendor's own core computes",
-            where=str(model),
-            fix="Say what it computes: op_register of its type, or npuc.plugins.api.onnx_subgraph (docs/plugins.md)",
-        )
+    if keys:
+        _check_computed(cls, kind, model)
     for key in keys:
         rule = partial(_layer, cls=cls, kind=kind, subgraphs=rules.subgraphs)
         RULES.add([key], rule, replace=True, module=cls.__module__)
@@ -63,40 +142,6 @@ def _apply(cls: Any, model: Path, rules: SubgraphRules) -> None:
 
 def _is_subgraph(cls: Any) -> bool:
     return cls.start_nodes is not None or cls.pattern_nodes is not None
-
-
-def _refuse_input_nodes(cls: Any, model: Path) -> None:
-    if cls.input_nodes is not None:
-        raise UnsupportedOpError(
-            f"the parser plugin {cls.__name__} puts a layer in front of the inputs {', '.join(cls.input_nodes)}, which npuc does "
-            "not",
-            where=str(model),
-            fix="Make it a node of the model, or use preprocess_type",
-        )
-
-
-_IMPORTERS = {
-    "tflite": "npuc.frontend.tflite.registry",
-    "tensorflow": "npuc.frontend.tensorflow.registry",
-    "caffe": "npuc.frontend.caffe.registry",
-}
-
-
-def _refuse_elsewhere(cls: Any, model: Path, content: str) -> None:
-    """A plugin is applied to ONNX models: elsewhere the operator that it claims is refused where the model has one."""
-
-    def refuse(*_: Any) -> NoReturn:
-        raise UnsupportedOpError(
-            f"the parser plugin {cls.__name__} claims {cls.op_type}, and parser plugins are applied to ONNX models only",
-            where=str(model),
-            fix="Convert the model to ONNX, or import the operator with npuc.plugins.api (docs/plugins.md)",
-        )
-
-    if _is_subgraph(cls):
-        refuse()
-    if content in _IMPORTERS:
-        registry = import_module(_IMPORTERS[content]).RULES
-        registry.add([cls.op_type], refuse, replace=True, module=cls.__module__)
 
 
 def _layer(ctx: NodeContext, cls: Any, kind: str, subgraphs: Sequence[Subgraph]) -> list[Value]:
@@ -109,45 +154,15 @@ def _layer(ctx: NodeContext, cls: Any, kind: str, subgraphs: Sequence[Subgraph])
         np.zeros(ctx.shape(index), ctx.dtype(index).numpy) if array is None else array
         for index, array in enumerate(arrays)
     ]
-    starts = [0]
+    starts = None
     if _is_subgraph(cls):
         subgraph = subgraphs[int(attributes["subgraph"])]
         attributes, name = subgraph.info, f"{name}_plugin"
         starts = [sum(map(len, subgraph.inputs[:place])) for place in range(len(subgraph.inputs))]
-        given = [given[start:end] for start, end in zip(starts, [*starts[1:], count], strict=True)]
-    plugin = cls("ONNX", {"name": name, **attributes})
-    results = plugin.infer_shape(given)
-    if not isinstance(results, list | tuple) or len(results) != len(ctx.node.outputs):
-        raise PluginError(f"{cls.__name__}.infer_shape gives no list of {len(ctx.node.outputs)} arrays")
-    removed = {_removed(cls, starts, count, *place) for place in plugin.removed_inputs}
-    operands = [ctx.operand(index) for index in range(count) if index not in removed]
-    constants = [ctx.literal(np.asarray(array), key) for key, array in plugin.constants.items()]
-    return ctx.onnx(
-        kind,
-        [*operands, *constants],
-        [tensor_type(np.shape(array), "f32") for array in results],
-        "a layer of a plugin",
-        {
-            "layer": name or ctx.node.outputs[0],
-            "constants": ",".join(plugin.constants),
-            **{f"ir_{key}": _text(value) for key, value in plugin.params.items()},
-        },
-        domain=DOMAIN,
+    layer = plugin_layer(
+        cls, kind, "ONNX", name or ctx.node.outputs[0], attributes, given, len(ctx.node.outputs), starts
     )
-
-
-def _removed(cls: Any, starts: list[int], count: int, node: int, tensor: int) -> int:
-    """The place of an input that a plugin removes."""
-    if node < len(starts):
-        place = starts[node] + tensor
-        if place < [*starts[1:], count][node]:
-            return place
-    raise PluginError(f"{cls.__name__}.remove_inputs_at({tensor}, {node}): there is no such input")
-
-
-def _text(value: Any) -> str:
-    """A parameter as the text of an IR writes it."""
-    plain = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-    if isinstance(plain, bool):
-        return str(plain).lower()
-    return str(plain).replace(" ", "") if isinstance(plain, list | tuple | int | float) else str(plain)
+    operands = [ctx.operand(index) for index in layer.kept]
+    constants = [ctx.literal(array, key) for key, array in layer.constants.items()]
+    reason = "a layer of a plugin"
+    return ctx.onnx(kind, [*operands, *constants], layer.types, reason, layer.attributes, domain=DOMAIN)

@@ -102,6 +102,11 @@ def _check(cls: type) -> None:
     pairs = [(cls.start_nodes, cls.end_nodes), (cls.pattern_nodes, cls.pattern_edges)]
     if any((first is None) != (second is None) for first, second in pairs):
         raise PluginError(f"{cls.__name__} states half of a subgraph")
+    nodes, shapes = cls.input_nodes, cls.input_shapes
+    if nodes is not None and not (
+        isinstance(nodes, list | tuple) and isinstance(shapes, list | tuple) and len(nodes) == len(shapes)
+    ):
+        raise PluginError(f"{cls.__name__}: input_nodes and input_shapes are lists of one length")
     if all(first is not None for first, _ in pairs):
         raise PluginError(f"{cls.__name__} states two kinds of subgraphs")
 

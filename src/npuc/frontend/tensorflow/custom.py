@@ -24,7 +24,7 @@ def custom(
         [c.value(x) for x in tensors],
         [_type(node, tensors, index) for index in range(count)],
         f"npuc has no form of TensorFlow's {node.op}",
-        _attributes(node),
+        attributes_of(node),
         domain=DOMAIN,
     )
     return [LayoutTensor(value) for value in values]
@@ -40,7 +40,8 @@ def _type(node: TensorflowNode, tensors: Sequence[LayoutTensor], index: int) -> 
     return tensor_type(None if shape is None else [DYNAMIC if n == -1 else n for n in shape], dtype)
 
 
-def _attributes(node: TensorflowNode) -> dict[str, Any]:
+def attributes_of(node: TensorflowNode) -> dict[str, Any]:
+    """The attributes of a node that are numbers, texts and lists of numbers."""
     attributes: dict[str, Any] = {}
     for name, message in node.attributes.items():
         if name.startswith("_"):
