@@ -19,8 +19,6 @@
 #define ALIGN 64
 #define A_BLOCK (128 * 1024) /* bytes of activations that a task keeps in the second-level cache */
 
-#define GRAIN 60000.0 /* cycles of work that a further thread is worth waking for */
-
 enum { DEPTHWISE, DEPTHWISE_BYTES, BYTES, WORDS };
 
 static int is_bytes(int32_t layout) { return layout == BYTES || layout == DEPTHWISE_BYTES; }
@@ -785,9 +783,9 @@ npuc_status npuc_conv_run(const void *prepared, const void *x, int64_t batch, in
         for (int32_t b = 1; b < j->nx; b++) g.window.adjacent &= g.window.dx[b] == g.window.dx[b - 1] + 1;
         if (batch == 0 || g.window.rows <= 0 || g.window.columns <= 0) continue;
         g.rows = batch * g.window.rows * g.window.columns;
-        /* Waking a thread costs some 10 us; each must have more than that to do. In cycles of one core, about: */
+        /* In cycles of one core, about: */
         const double cycles = (double)g.rows * c->out_channels * (1 + (double)j->ny * j->nx * icg(c) / (is_depthwise(c) ? 8 : 50));
-        const int useful = cycles < 64 * GRAIN ? 1 + (int)(cycles / GRAIN) : 64;
+        const int useful = cycles < 64 * NPUC_GRAIN ? 1 + (int)(cycles / NPUC_GRAIN) : 64;
         const npuc_status status =
             is_depthwise(c) ? run_depthwise(&g, threads < useful ? threads : useful) : run_gemm(&g, threads < useful ? threads : useful);
         if (status != NPUC_OK) return status;

@@ -25,6 +25,12 @@ typedef int8_t npuc_activation;
 typedef uint8_t npuc_activation;
 #endif
 
+/*
+ * Cycles of work that a further thread is worth: layers follow each other sooner than a worker falls asleep (threads.c), and one
+ * that is awake costs little to call. One that sleeps comes late and holds nobody up.
+ */
+#define NPUC_GRAIN 25000.0
+
 #define NPUC_PANEL 16    /* output channels of a panel */
 #define NPUC_MAX_ROWS 16 /* rows of the largest tile of any instruction set */
 #define NPUC_MAX_PANELS 2

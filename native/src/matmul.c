@@ -180,9 +180,9 @@ npuc_status npuc_matmul_run(const npuc_matmul *mm, const void *a, const void *b,
     if (mm->a_zero_point < a_lo || mm->a_zero_point > a_hi || mm->b_zero_point < b_lo || mm->b_zero_point > b_hi) return NPUC_BAD_ARGUMENT;
     if (mm->batch && (!mm->a_offset || !mm->b_offset)) return NPUC_BAD_ARGUMENT;
     if (!npuc_stage_valid(requant, mm->y_dtype, (int32_t)mm->n, mm->wide)) return NPUC_BAD_ARGUMENT;
-    /* As in conv.c: waking a thread must be worth it, here for each entry of the batch. */
-    const double cycles = (double)mm->m * (double)mm->n * (1 + (double)mm->k / 50);
-    const int useful = cycles < 64 * 60000.0 ? 1 + (int)(cycles / 60000.0) : 64;
+    /* As in conv.c, for each entry of the batch; there threads meet twice, after the packing too. */
+    const double grain = 2 * NPUC_GRAIN, cycles = (double)mm->m * (double)mm->n * (1 + (double)mm->k / 50);
+    const int useful = cycles < 64 * grain ? 1 + (int)(cycles / grain) : 64;
     const int threads = mm->threads < useful ? mm->threads : useful;
 
     run g = {.ops = npuc_gemm(), .mm = mm, .a = a, .b = b, .y = y};
