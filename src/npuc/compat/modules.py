@@ -10,10 +10,27 @@ from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
 
+_EXTRAS = {"torch": "npuc[torch]", "tensorflow": "npuc[tensorflow]", "h5py": "npuc[keras]"}
+"""What to install for a package that npuc itself does not need."""
+
+
+def _adapter(name: str, adapter: str) -> ModuleType:
+    """An adapter module; an error that names what `name` needs if a package of others is missing."""
+    try:
+        return import_module(adapter)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "npuc"):
+            raise
+        raise ModuleNotFoundError(
+            f"'{name}' needs {package}, which is not installed: pip install '{_EXTRAS.get(package, package)}'",
+            name=error.name,
+        ) from None
+
 
 def publish(name: str, adapter: str) -> None:
     """Give the module `name`, which is being imported, the public names of an adapter module."""
-    source = import_module(adapter)
+    source = _adapter(name, adapter)
     own = sys.modules[name]
     own.__doc__ = source.__doc__
     public = getattr(source, "__all__", None) or [key for key in vars(source) if not key.startswith("_")]
@@ -40,7 +57,7 @@ def extend(name: str, file: str, adapter: str) -> None:
     except BaseException:
         sys.modules[name] = hiding
         raise
-    import_module(adapter).extend(real)
+    _adapter(name, adapter).extend(real)
 
 
 def provide(modules: Mapping[str, str]) -> None:
