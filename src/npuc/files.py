@@ -183,6 +183,20 @@ def make_folder(path: Path | str) -> Path:
     return path
 
 
+@contextmanager
+def filled_folder(path: Path | str) -> Iterator[Path]:
+    """A folder to write into, which may have files already; if the block ends with an error, folders made for it go if empty."""
+    path = Path(path)
+    missing = [folder for folder in (path, *path.absolute().parents) if not folder.exists()]
+    try:
+        yield make_folder(path)
+    except BaseException:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
 def existing_model(path: Path | str) -> Path:
     """The path, if it names a file that can be opened, or TensorFlow's SavedModel, which is a folder."""
     path = Path(path)

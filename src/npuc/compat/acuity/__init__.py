@@ -22,4 +22,5 @@ VENDOR = Vendor(
         "checkenv.py": f"{_HERE}.tools:checkenv",
         "extractoutput.py": f"{_HERE}.tools:extract_output",
     },
+    option_names={"--input-shape": "--input-size-list"},
 )

@@ -21,7 +21,7 @@ from npuc.compat.acuity.quantize_file import FLOAT, NumberType
 from npuc.compat.arguments import VendorParser
 from npuc.compat.running import warn
 from npuc.errors import QuantizationError, UsageError
-from npuc.files import make_folder
+from npuc.files import make_folder, writable
 from npuc.flow import Quantized, compile_network, expanded, quantize_network
 from npuc.ir import Graph, shape_of
 from npuc.ir.passes import run_pipeline
@@ -239,7 +239,7 @@ def _other(model: AcuityModel, options: Namespace, form: str) -> int:
         for name in ("model_quantize", "with_input_meta"):
             if getattr(options, name):
                 warn(f"--{name.replace('_', '-')} has no effect: --dtype is {options.dtype}")
-    path = with_suffix(options.output_path or str(model.stem), f".{form}")
+    path = writable(with_suffix(options.output_path or str(model.stem), f".{form}"))
     if form == "onnx" and is_integer(graph):
         export_quantized_onnx(graph, path)
     elif form == "onnx":

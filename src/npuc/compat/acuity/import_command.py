@@ -130,9 +130,10 @@ def imported_again(model: AcuityModel, batch: int) -> Graph:
 def imported_network(framework: str, options: Namespace, batch: int = 1) -> Graph:
     """The network that a command line asks for, in canonical form."""
     path = existing_model(options.model)
-    kind = describe_content(path).kind
+    content = describe_content(path)
+    kind = content.kind
     if kind not in _KINDS[framework]:
-        raise UsageError(f"{options.model} is no model of {framework}: it looks like {kind}")
+        raise UsageError(f"{options.model} is no model of {framework}: it {content.words}")
     graph = _with_sizes(path, _plain_options(options), options, batch)
     for note in graph.notes:
         warn(note.replace("--input-shape", "--input-size-list"))

@@ -30,7 +30,7 @@ from npuc.compat.arguments import VendorParser
 from npuc.compat.running import warn
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
 from npuc.errors import UsageError
-from npuc.files import existing_file, make_folder, write_atomically
+from npuc.files import existing_file, filled_folder, write_atomically
 from npuc.flow import quantize_network
 from npuc.ir import Graph
 from npuc.quant.prequantized import is_quantized
@@ -78,7 +78,24 @@ def main(arguments: list[str]) -> int:
     if task.file_type == "QTENSOR" and raw is None:
         raise UsageError("file_type QTENSOR needs --dtype quantized: a float network has no integers")
     source, size = samples(inputs, options.batch_size, options.iterations)
-    folder = make_folder(options.output_dir)
+    with filled_folder(options.output_dir) as folder:
+        count = _infer(model, inputs, (engine, raw), source, task, folder, options)
+    print(f"{count} samples, batches of {size}, {options.dtype}")
+    tell_equivalent("run", f"{model.stem}.npuc.mlir", "--input", inputs.meta.databases[0].path)
+    return 0
+
+
+def _infer(
+    model: AcuityModel,
+    inputs: PreparedInputs,
+    engines: tuple[Any, Any],
+    source: Any,
+    task: Any,
+    folder: Path,
+    options: Namespace,
+) -> int:
+    """Run all batches, print and store what the task says; the number of samples."""
+    engine, raw = engines
     attached = attached_names(model.graph)
     runs = [batch.inputs for batch in Feeder(inputs.graph, source, strict=True, warn=warn).batches()]
     per_batch = max(1, -(-len(runs) // options.iterations))
@@ -93,29 +110,29 @@ def main(arguments: list[str]) -> int:
         if task.file_type:
             stored = _stacked([raw.run(run) for run in chosen]) if raw is not None else results
             _dump({**_stacked(chosen), **stored}, attached, folder, prefix, task)
-    print(f"{len(runs)} samples, batches of {size}, {options.dtype}")
-    tell_equivalent("run", f"{model.stem}.npuc.mlir", "--input", inputs.meta.databases[0].path)
-    return 0
+    return len(runs)
 
 
 def dump(arguments: list[str]) -> int:
     """`pegasus dump`: every tensor of one sample, by the toolkit's names."""
     options = _parser("pegasus dump", "Write every tensor of the first sample.").parse(arguments)
     model, inputs, graph = _opened(options)
-    folder = make_folder(options.output_dir)
-    run = next(iter(Feeder(inputs.graph, inputs.source(1), strict=True, warn=warn).batches())).inputs
-    tensors = {**run, **_engine(graph, ALL_TENSORS).run(run)}
-    names = {
-        name: spelled(model.graph, name)
-        for name in tensors
-        if model.graph.find(name) is not None or name in run
-    }
-    path = folder / f"{model.stem.name}_tensors.npz"
-    write_npz(path, {theirs: np.asarray(tensors[name]) for name, theirs in names.items()})
-    for name, theirs in names.items():
-        array = np.asarray(tensors[name], np.float32)
-        _write_text(folder / f"{lid_of(theirs).replace('/', '_')}_out0_{_shape_words(array)}.tensor", array)
-    print(f"{len(names)} tensors written to {folder}, all of them to {path}")
+    with filled_folder(options.output_dir) as folder:
+        run = next(iter(Feeder(inputs.graph, inputs.source(1), strict=True, warn=warn).batches())).inputs
+        tensors = {**run, **_engine(graph, ALL_TENSORS).run(run)}
+        names = {
+            name: spelled(model.graph, name)
+            for name in tensors
+            if model.graph.find(name) is not None or name in run
+        }
+        path = folder / f"{model.stem.name}_tensors.npz"
+        write_npz(path, {theirs: np.asarray(tensors[name]) for name, theirs in names.items()})
+        for name, theirs in names.items():
+            array = np.asarray(tensors[name], np.float32)
+            _write_text(
+                folder / f"{lid_of(theirs).replace('/', '_')}_out0_{_shape_words(array)}.tensor", array
+            )
+        print(f"{len(names)} tensors written to {folder}, all of them to {path}")
     return 0
 
 

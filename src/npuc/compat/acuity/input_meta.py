@@ -225,6 +225,8 @@ def _database(file: Path, entry: Any, number: int) -> Database:
     where = f"databases[{number}]"
     if not isinstance(entry, Mapping) or not isinstance(entry.get("path"), str):
         raise _wrong(file, f"{where}.path", "is missing")
+    if "type" in entry and not isinstance(entry["type"], str):
+        raise _wrong(file, f"{where}.type", "is missing")
     kind = str(entry.get("type", "TEXT")).upper()
     if kind not in _KINDS:
         raise _wrong(file, f"{where}.type", f"{kind} is not read", f"It can be {' or '.join(_KINDS)}")
@@ -357,10 +359,17 @@ def _preprocess(port: InputPort, shape: tuple[int, ...], path: Path, fuse: bool)
                 f"{path}: mean and scale of {port.lid} are for images, and it takes arrays, which are used as they are"
             )
         return None
+    for word, values in (("mean", port.mean), ("scale", port.scale)):
+        if len(values) not in (0, 1, channels):
+            raise UsageError(
+                f"preprocess.{word} of {port.lid} has {len(values)} values, and the input {channels} channels",
+                where=str(path),
+                fix="Give one value, or one for each channel",
+            )
     pixel_format = "bgr" if channels == 3 and port.reverse_channel else _FORMATS[channels]
     fields: dict[str, Any] = {
-        "mean": list(port.mean[:channels]) if len(port.mean) > 1 else list(port.mean),
-        "scale": list(port.scale[:channels]) if len(port.scale) > 1 else list(port.scale),
+        "mean": list(port.mean),
+        "scale": list(port.scale),
         "pixel_format": pixel_format,
         "layout": layout,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -96,7 +96,7 @@ def quantize_parser() -> VendorParser:
     own.add("--rebuild", "--quantized-rebuild", dest="rebuild", action="store_true", help="find ranges anew")
     own.add("--rebuild-all", action="store_true", help="find ranges anew, for all activations")
     own.add("--algorithm", type=one_of(*_ALGORITHMS), default="normal", help="how ranges are found")
-    own.add("--moving-average-weight", type=float, help="of moving_average; 0.01 if left out")
+    own.add("--moving-average-weight", type=_weight, help="of moving_average; 0.01 if left out")
     own.add("--divergence-nbins", type=positive, help="bins of kl_divergence, a power of two")
     own.add(
         "--divergence-first-quantize-bits",
@@ -109,6 +109,17 @@ def quantize_parser() -> VendorParser:
     own.add("--MLE", action="store_true", help="also tune weights and ranges against the error of each layer")
     own.add("--output-dir", default=".", help="the folder of entropy.txt")
     return own
+
+
+def _weight(text: str) -> float:
+    """A type of option: a share above 0."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ArgumentTypeError(f"'{text}' is no number above 0 and at most 1")
+    return share
 
 
 def main(arguments: list[str]) -> int:

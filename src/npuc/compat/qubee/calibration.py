@@ -19,9 +19,10 @@ from npuc.arrays import Array
 from npuc.calib.coco import balanced_files
 from npuc.calib.recipe import load_recipe, parse_recipe
 from npuc.calib.sources import choose
+from npuc.calib.user_function import wrapped
 from npuc.compat.qubee.notices import note, wrong
 from npuc.errors import CalibrationDataError, FileMissingError, InputDataError, MissingExtraError, UsageError
-from npuc.files import make_folder, write_atomically
+from npuc.files import filled_folder, write_atomically
 from npuc.images.loading import is_gray, is_image
 from npuc.words import counted
 
@@ -73,8 +74,9 @@ def make_calib_man(
     """Prepare images by a function from the path of one to an array; the path of the list of arrays."""
     if not callable(pre_ftn):
         raise wrong("pre_ftn", pre_ftn, "a function from a path to an array")
+    prepare = wrapped(pre_ftn, getattr(pre_ftn, "__name__", "pre_ftn"))
     return _prepared(
-        lambda path: pre_ftn(str(path)), data_dir, save_dir, save_name, anno_json, file_format, max_size, remove_npy,
+        prepare, data_dir, save_dir, save_name, anno_json, file_format, max_size, remove_npy,
         seed, save_calib_msg, msg_path,
     )  # fmt: skip
 
@@ -109,7 +111,21 @@ def _prepared(
     pack = _packer() if save_calib_msg else None
     files = _images(Path(data_dir), anno_json, file_format, max_size if max_size >= 0 else None, seed)
     title = save_name or Path(data_dir).absolute().name
-    folder = make_folder(Path(save_dir) / title).absolute()
+    with filled_folder(Path(save_dir) / title) as folder:
+        return _filled(prepare, files, folder.absolute(), remove_npy, pack, msg_path, data_dir)
+
+
+def _filled(
+    prepare: Callable[[Any], Any],
+    files: list[Path],
+    folder: Path,
+    remove_npy: bool,
+    pack: Any,
+    msg_path: Any,
+    data_dir: Any,
+) -> str:
+    """Write the arrays of images into a folder, and the list beside it; the path of the list."""
+    title = folder.name
     with TemporaryDirectory(dir=folder.parent, prefix=f".{title}-") as unfinished:
         names = _write_arrays(prepare, files, Path(unfinished))
         if remove_npy:

@@ -15,7 +15,7 @@ from npuc.arrays import Array
 from npuc.codegen.compile_model import Compilation, CompileOptions
 from npuc.compat.qubee.mmc import Compiler
 from npuc.compat.qubee.models import ImportedModel, import_model
-from npuc.compat.qubee.notices import note, tell_command, told_once, unknown_keyword, wrong
+from npuc.compat.qubee.notices import in_own_words, note, tell_command, told_once, unknown_keyword, wrong
 from npuc.compat.qubee.samples import calibration_data, calibration_path, first_sample, save_sample
 from npuc.compat.qubee.settings import CompileSettings
 from npuc.engine import float_engine
@@ -37,6 +37,7 @@ _LATER = ("target_device", "inference_scheme")
 """Keywords of later releases that mean something here."""
 
 
+@in_own_words
 def mxq_compile(
     model: Any,
     calib_data_path: Path | str | None = None,

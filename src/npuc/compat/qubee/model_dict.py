@@ -13,7 +13,7 @@ from npuc.calib.samples import fit_array
 from npuc.compat.qubee.compiling import checked_device, compile_imported, known_keywords
 from npuc.compat.qubee.mmc import Compiler
 from npuc.compat.qubee.models import import_model
-from npuc.compat.qubee.notices import note, wrong
+from npuc.compat.qubee.notices import in_own_words, note, wrong
 from npuc.compat.qubee.settings import CompileSettings
 from npuc.engine import FloatEngine
 from npuc.errors import InputDataError, UsageError
@@ -71,6 +71,7 @@ class Model_Dict:
         """Whether `compile` was called."""
         return self.has_c_model
 
+    @in_own_words
     def compile(
         self,
         calib_data_path: Path | str | None,
@@ -103,6 +104,7 @@ class Model_Dict:
             self._imported, calib_data_path, model_nickname, save_path, self.device, settings
         )
 
+    @in_own_words
     def inference(self, input_tensor: Any, cast_cpu: bool = False) -> list[Any]:
         """The outputs of the float network, in the order of `output_name_list`, as arrays or tensors, as given.
 
@@ -113,12 +115,14 @@ class Model_Dict:
             note("cast_cpu has no effect: the float network is computed on the CPU")
         return self._computed(self.p_model, input_tensor)
 
+    @in_own_words
     def inference_int8(self, input_tensor: Any) -> list[Any]:
         """The outputs of the integer network."""
         if self.c_model is None:
             raise UsageError("inference_int8 needs a compiled model", fix="Call compile() first")
         return self._computed(self.c_model.engine(), input_tensor)
 
+    @in_own_words
     def inference_int8_input_dict(self, input_dict: Mapping[str, Any]) -> list[Any]:
         """The outputs of the integer network, for inputs by name."""
         if not isinstance(input_dict, Mapping):

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from npuc.compat.qubee.notices import note, wrong
-from npuc.errors import FileFormatError, UnknownTensorError, UsageError
+from npuc.errors import FileFormatError, NpucError, UnknownTensorError, UsageError
 from npuc.files import existing_model
 from npuc.flow import expanded, input_names, network_to_quantize
 from npuc.frontend.options import ImportOptions
@@ -98,7 +98,13 @@ def _from_file(path: Path, backend: str, input_shape: Any, example_input: Any) -
     last = backend.startswith("tf") or backend == "keras"
     names = input_names(path)
     shapes = _example_shapes(example_input, names) or _shapes(input_shape, names, channels_last=last)
-    graph = network_to_quantize(path, ImportOptions(input_shapes=shapes))
+    try:
+        graph = network_to_quantize(path, ImportOptions(input_shapes=shapes))
+    except NpucError as error:
+        odd = [list(shape) for shape in shapes.values() if len(shape) != 4]
+        if input_shape is not None and odd:
+            error.fix = f"input_shape={input_shape!r} gives an input of {odd[0]}; images are (height, width, channels)"
+        raise
     for words in graph.notes:
         note(words)
     framework = _FRAMEWORKS.get(backend, "tf")

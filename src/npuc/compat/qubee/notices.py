@@ -6,10 +6,13 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from npuc.compat.arguments import is_strict
-from npuc.errors import UsageError
+from npuc.errors import NpucError, UsageError
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def note(text: str) -> None:
@@ -37,6 +40,23 @@ def tell_command(words: Sequence[str]) -> None:
 def wrong(name: str, value: Any, expected: str) -> UsageError:
     """The error for an argument that cannot be."""
     return UsageError(f"{name} is {value!r}", fix=f"Give {expected}")
+
+
+def in_own_words(function: _Function) -> _Function:
+    """A function whose errors name the arguments of qubee where npuc's would name options."""
+
+    @wraps(function)
+    def spoken(*given: Any, **named: Any) -> Any:
+        try:
+            return function(*given, **named)
+        except NpucError as error:
+            if error.fix:
+                error.fix = error.fix.replace(
+                    "import the network again with another --input-shape", "give another input_shape"
+                )
+            raise
+
+    return cast(_Function, spoken)
 
 
 def unknown_keyword(function: Callable[..., Any], name: str, known: Sequence[str]) -> None:
