@@ -41,6 +41,8 @@ from npuc.target import Target
 
 _CANDIDATES = 10
 _BINS = 2048
+_STEP = 128
+"""Bins by which thresholds of use_kl differ."""
 _METHODS = {
     "use_kl": "kl",
     "use_mse": "mse",
@@ -128,6 +130,10 @@ def main(arguments: list[str]) -> int:
     options = parser().parse(arguments)
     search = _search(options)
     writable(options.calibration_table)
+    if options.histogram_bin_num < _STEP:
+        raise UsageError(
+            f"--histogram_bin_num {options.histogram_bin_num} is below {_STEP}", where="run_calibration.py"
+        )
     graph = network_to_quantize(options.mlir_file)
     source = samples_of(graph, options, "run_calibration.py")
     methods = _methods(options)
@@ -220,7 +226,7 @@ class _Threshold:
             target,
             "cosine" if options.benchmark_method == "cos" else "snr",
             options.inference_num,
-            postprocess_of(options.post_process, names_of(graph)),
+            postprocess_of(options.post_process, names_of(graph), "--post_process"),
         )
 
     def best(
@@ -281,7 +287,7 @@ def _methods(options: Namespace) -> dict[str, str]:
         return {options.cali_method: _method(options)}
     if options.debug_cmd:
         warn("run_calibration.py: --debug_cmd has no effect: search_threshold chooses among the methods")
-    histogram = f"kl:bins={options.histogram_bin_num},step=128"
+    histogram = f"kl:bins={options.histogram_bin_num},step={_STEP}"
     return {word: histogram if word == "use_kl" else _METHODS[word] for word in _TRIED}
 
 
@@ -294,4 +300,4 @@ def _method(options: Namespace) -> str:
     if len(chosen) > 1:
         raise UsageError(f"--debug_cmd {','.join(options.debug_cmd)} names several ways to find a threshold")
     method = next(iter(chosen), _METHODS[options.cali_method])
-    return f"kl:bins={options.histogram_bin_num},step=128" if method == "kl" else method
+    return f"kl:bins={options.histogram_bin_num},step={_STEP}" if method == "kl" else method

@@ -49,7 +49,7 @@ from npuc.quant.prequantized import is_quantized
 from npuc.runtime.engine import CompiledEngine
 from npuc.schedule.cache import Cache
 from npuc.target import Target
-from npuc.tensors import write_npz
+from npuc.tensors import TensorFile, write_npz
 from npuc.words import counted
 
 _UNSUPPORTED = {
@@ -137,6 +137,8 @@ def main(arguments: list[str]) -> int:
     inputs = read_inputs(graph, options.test_input, "--test_input") if options.test_input else None
     for side, ports in (("input", graph.inputs), ("output", graph.outputs)):
         _listed(options, side, [port.name for port in ports])
+    if options.test_reference and inputs is not None and not options.skip_validation:
+        TensorFile(existing_file(options.test_reference))
     quantized = _quantized(graph, target, inputs, options)
     files = _files(graph, options)
     save_graph(quantized.graph, files["tpu.mlir"])

@@ -40,6 +40,10 @@ def parser() -> VendorParser:
     return own
 
 
+def _is_class(entry: Path) -> bool:
+    return entry.is_dir() and not entry.name.startswith(".")
+
+
 def main(arguments: list[str]) -> int:
     """Run the command."""
     options = parser().parse(arguments)
@@ -58,6 +62,11 @@ def main(arguments: list[str]) -> int:
         place = DataLocation(folder, existing_file(options.coco_annotation), folder)
     else:
         labels = existing_file(options.label_file) if options.label_file else None
+        if labels is None and folder.is_dir() and not any(_is_class(entry) for entry in folder.iterdir()):
+            raise UsageError(
+                f"--dataset {folder} has no subfolders, which would be the classes",
+                fix="Give the class of each image with --label_file",
+            )
         place = DataLocation(folder, labels, label_offset=-1 if labels else 0)
     report = evaluate(
         model,

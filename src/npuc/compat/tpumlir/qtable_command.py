@@ -132,13 +132,13 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def postprocess_of(path: str | None, names: NameMap) -> Program | None:
+def postprocess_of(path: str | None, names: NameMap, option: str = "--postprocess") -> Program | None:
     """The function PostProcess of a file, which gets the outputs by TPU-MLIR's names; None without a file."""
     if path is None:
         return None
     if not path.endswith(".py"):
         raise UsageError(
-            f"--postprocess '{path}' is no Python file", fix="Name a .py file with a function PostProcess"
+            f"{option} '{path}' is no Python file", fix="Name a .py file with a function PostProcess"
         )
     function = load_output_function(f"{path}:PostProcess")
     return lambda outputs: function(names.outward(outputs))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import tempfile
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,12 +41,24 @@ _MOSAICS = ("gbrg", "grbg", "bggr", "rggb")
 _MEAN, _SCALE = "0.0,0.0,0.0", "1.0,1.0,1.0"
 
 
+def _plain_name(text: str) -> str:
+    """A type of option: a name that can be part of a file's."""
+    if not text.strip() or "/" in text or "\0" in text:
+        raise ArgumentTypeError(f"'{text}' is no name of a network: side files begin with it")
+    return text
+
+
 def parser() -> VendorParser:
     """The options of the command."""
     own = VendorParser(
         "model_transform.py", "Convert a model into an .mlir file and compare it with the original."
     )
-    own.add("--model_name", required=True, help="the name of the network; side files begin with it")
+    own.add(
+        "--model_name",
+        type=_plain_name,
+        required=True,
+        help="the name of the network; side files begin with it",
+    )
     own.add("--model_def", required=True, help="the model file: .onnx, .tflite, .prototxt, .pt, .mlir")
     own.add("--model_data", help="the weights of a Caffe model")
     own.add("--input_shapes", help="shapes by position, such as [[1,3,640,640]]; NCHW for TFLite, too")
