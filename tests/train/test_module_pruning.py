@@ -152,7 +152,7 @@ def test_sensitivity_is_kept_in_a_file_whatever_the_weights_are(
     other = channels.over(Net())
     assert other.sensitivity(evaluate, path).groups["stem"].points == points
     assert channels.widths(0.6, first) != {}
-    with pytest.raises(UsageError, match="another module"):
+    with pytest.raises(UsageError, match="another model"):
         channels.excluding(["up"]).sensitivity(evaluate, path)
 
 

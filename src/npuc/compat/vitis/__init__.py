@@ -32,6 +32,7 @@ VENDOR = Vendor(
         "pytorch_nnndct.utils": f"{_TORCH}.utils",
         "pytorch_nnfn.functional": f"{_TORCH}.functional",
         "pytorch_qat": f"{_TORCH}.qat",
+        "tf_nndct.pruning": f"{_HERE}.keras_pruning",
         "wego_torch": f"{_HERE}.wego_torch",
         "onnxruntime_vitisai": f"{_HERE}.execution_provider",
         "vaitrace_py": f"{_HERE}.vaitrace_py",

@@ -16,7 +16,7 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.compat.arguments import VendorParser
 from npuc.compat.vitis.dumps import DumpFolder, file_stem, read_tensor, stored_bytes
-from npuc.compat.vitis.xir import Graph, Op, Tensor
+from npuc.compat.vitis.xir import Graph, Op, Subgraph, Tensor
 from npuc.compat.vitis.xmodels import open_xmodel
 from npuc.debug.dump import Dump, DumpWriter
 from npuc.debug.layers import LayerTensor
@@ -28,6 +28,7 @@ from npuc.ir import Graph as Network
 from npuc.ir.dtypes import dtype_of
 from npuc.program.model import CompiledModel
 from npuc.runtime import Runner
+from npuc.words import counted
 
 _ON = {"1", "true", "on", "yes"}
 _USAGE = """\
@@ -70,29 +71,52 @@ def _run(arguments: list[str]) -> int:
     parser.add(
         "inputs", nargs="+", metavar="INPUT.bin", help="Integers of the DPU or float32, N x H x W x C."
     )
-    parser.add_refused("-i", "a model is run whole, with all its subgraphs", unless="1")
+    parser.add(
+        "-i",
+        "--subgraph_index",
+        type=int,
+        help="One subgraph alone, by its index in 'xdputil xmodel -l'; without it, the whole model.",
+    )
     given = parser.parse(arguments)
     opened = open_layers(_compiled(given.xmodel))
     model = opened.compiled
     assert model is not None
+    golden = os.environ.get("XLNX_GOLDEN_DIR")
+    traced = _enabled("XLNX_ENABLE_DUMP") or bool(golden)
+    if given.subgraph_index is not None:
+        part = _part(Graph(model), given.subgraph_index)
+        if traced and len(Graph(model).parts) > 1:
+            raise UsageError(
+                "XLNX_ENABLE_DUMP and XLNX_GOLDEN_DIR are for whole models",
+                fix="Leave out -i: the folder then has the layers of all subgraphs",
+            )
+        model = model if traced else part.part().model
     raws = Runner(model, raw=True).input_tensors
     if len(given.inputs) != len(raws):
+        what = "the model" if given.subgraph_index is None else f"subgraph {given.subgraph_index}"
         names = ", ".join(tensor.name for tensor in raws)
         raise UsageError(
-            f"the model takes {len(raws)} inputs, and {len(given.inputs)} files were given",
+            f"{what} takes {counted(len(raws), 'input')}, and {counted(len(given.inputs), 'file')} were given",
             fix=f"Its inputs: {names}",
         )
     reals = {
         tensor.name: _input_of(Path(file), tensor) for file, tensor in zip(given.inputs, raws, strict=True)
     }
     outputs = Runner(model, raw_outputs=True).run(reals)
-    golden = os.environ.get("XLNX_GOLDEN_DIR")
-    if _enabled("XLNX_ENABLE_DUMP") or golden:
+    if traced:
         _trace(opened, reals, golden)
     for name, array in outputs.items():
         path = DumpFolder(".").write(name, array, text=False)
         print(f"{name}: {list(array.shape)} {array.dtype}, md5 {_md5(array)}, {path}")
     return 0
+
+
+def _part(graph: Graph, index: int) -> Subgraph:
+    """The subgraph of an index, which counts as the vendor's tools do: 0 is the data that a user gives."""
+    if not 1 <= index <= len(graph.parts):
+        known = ", ".join(f"{at} ({part.get_name()})" for at, part in enumerate(graph.parts, 1))
+        raise UsageError(f"-i {index}: the model has no such subgraph that computes", fix=f"It has {known}")
+    return graph.parts[index - 1]
 
 
 def _input_of(path: Path, tensor: Any) -> Array:
@@ -104,8 +128,9 @@ def _input_of(path: Path, tensor: Any) -> Array:
         return np.asarray((integers.astype(np.float64) - tensor.zero_point) * tensor.scale, np.float32)
     if size == 4 * count:
         return read_tensor(path, tensor.shape, np.dtype(np.float32))
+    kinds = "float32" if tensor.dtype.kind == "f" else f"{tensor.dtype} or float32"
     raise FileFormatError(
-        f"has {size} bytes; input '{tensor.name}' has {count} elements of {tensor.dtype} or float32",
+        f"has {size} bytes; input '{tensor.name}' has {count} elements of {kinds}",
         where=str(path),
     )
 
@@ -159,7 +184,8 @@ def _xmodel(arguments: list[str]) -> int:
     if given.op:
         print(json.dumps(_op_json(graph.get_op(given.op)), indent=2))
     if given.list:
-        print(json.dumps({"subgraphs": [_subgraph_json(part) for part in graph.parts]}, indent=2))
+        parts = [{"index": at, **_subgraph_json(part)} for at, part in enumerate(graph.parts, 1)]
+        print(json.dumps({"subgraphs": parts}, indent=2))
     if given.meta_info or not (given.svg or given.png or given.txt or given.op or given.list):
         print(json.dumps(_meta(graph), indent=2))
     return 0

@@ -6,48 +6,26 @@ dependency groups of the network say which slices of which tensors of the module
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from npuc.activity import activity
 from npuc.arrays import Array
-from npuc.errors import TrainingError, UsageError
+from npuc.errors import TrainingError
 from npuc.integrations.torch.live import from_torch
-from npuc.ir import Weight, WeightStore
 from npuc.train.modules.resizing import fixed_tensors, with_state
-from npuc.train.pruning.budget import Budget, WidthCosts, width_costs
-from npuc.train.pruning.criteria import Criterion, importance
+from npuc.train.pruning.channels import Channels
 from npuc.train.pruning.groups import DependencyGraph, RemainingChannels
-from npuc.train.pruning.one_step import draw_widths
-from npuc.train.pruning.scoring import Score
-from npuc.train.pruning.search import harm_of_importance, require_possible, search_widths
-from npuc.train.pruning.sensitivities import GroupSensitivity, Sensitivity, measured_widths
 from npuc.train.pruning.slimming import Selection, mask_arrays
-from npuc.train.pruning.widths import Widths, dropped
 
-Evaluate = Callable[[Any], float]
-"""A user's measure of a module; more is better."""
 _CLOSE = 1e-3
 """How far the slim module may be from the masked one, relative to the largest output."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """Widths that were drawn, what they cost and how good the module is with them."""
-
-    widths: dict[str, int]
-    macs: float
-    score: float
-
-
-class ModuleChannels:
+class ModuleChannels(Channels):
     """The groups of channels of a module.
 
     `inputs` is an example for its forward, a tensor or a tuple; `exclude` names submodules whose channels stay.
@@ -66,22 +44,6 @@ class ModuleChannels:
         if exclude:
             self.dependencies = self.excluding(exclude).dependencies
 
-    def excluding(self, names: Collection[str]) -> ModuleChannels:
-        """The same module, of which the channels of some submodules stay: of a layer, or of all layers in a block."""
-        if not names:
-            return self
-        layers = {name for group in self.dependencies.all_groups for name in group.layers}
-        chosen: list[str] = []
-        for name in names:
-            inside = [layer for layer in layers if layer == name or layer.startswith(f"{name}.")]
-            # A name that is none of these is looked up as a layer, with a message that lists some.
-            chosen += inside or [name]
-        other = ModuleChannels.__new__(ModuleChannels)
-        other.module, other.inputs = self.module, self.inputs
-        other._names, other._fixed = self._names, self._fixed
-        other.dependencies = DependencyGraph(self.dependencies.graph, chosen, self._fixed)
-        return other
-
     def over(self, module: Any) -> ModuleChannels:
         """The same channels of another module with the same tensors, such as a copy with other weights."""
         other = ModuleChannels.__new__(ModuleChannels)
@@ -89,100 +51,20 @@ class ModuleChannels:
         other.module = module
         return other
 
-    @cached_property
-    def costs(self) -> WidthCosts:
-        """The multiply-adds of the module with other widths."""
-        return width_costs(self.dependencies, "macs")
-
-    def macs(self, widths: Widths) -> float:
-        """The multiply-adds of the module with these widths."""
-        return self.costs.estimate(widths)
-
     # Which channels
 
-    def importance(self, criterion: Criterion = "l2") -> dict[str, Array]:
-        """The scores of all channels, by the weights that the module has now."""
-        state, graph = self.module.state_dict(), self.dependencies.graph
-        store: dict[str, Weight] = dict(graph.weights)
-        for ref in store:
-            if ref in state:
-                store[ref] = Weight.of(np.ascontiguousarray(state[ref].detach().cpu().numpy()))
-        graph.weights = WeightStore(store)
-        return importance(self.dependencies, criterion)
+    def arrays(self) -> dict[str, Array]:
+        """The tensors of the module, by the names of its weights in the network."""
+        state = self.module.state_dict()
+        return {
+            ref: np.ascontiguousarray(state[ref].detach().cpu().numpy())
+            for ref in self.dependencies.graph.weights
+            if ref in state
+        }
 
-    def widths(self, kept: float, sensitivity: Sensitivity | None = None) -> dict[str, int]:
-        """The widths that leave a share of the multiply-adds with the least harm: as measured, or by the size of weights."""
-        if not 0 < kept < 1:
-            raise UsageError(
-                f"{kept:g} of the multiply-adds cannot be left", fix="Give a share between 0 and 1"
-            )
-        harm = harm_of_importance(self.importance()) if sensitivity is None else sensitivity.harm()
-        return search_widths(self.costs, Budget("macs", kept), harm).widths
-
-    def dropped(self, widths: Widths, scores: Mapping[str, Array] | None = None) -> dict[str, list[int]]:
-        """The channels to remove for these widths: the least important ones."""
-        return dropped(self.dependencies, widths, scores or self.importance())
-
-    def sensitivity(self, evaluate: Evaluate, path: Path | None = None) -> Sensitivity:
-        """How much worse the module gets when each group alone has fewer channels.
-
-        The harm of a width is the share of the score that is lost. With a `path`, the file is written after each measurement,
-        and what it has already is not measured again: it belongs to the groups of the module, whatever its weights are now.
-        """
-        identity = ",".join(f"{group.name}:{group.size}" for group in self.dependencies.groups)
-        result = Sensitivity(identity, Score(0.0, 0.0))
-        if path is not None and path.exists():
-            result = Sensitivity.load(path)
-            if result.network != identity:
-                raise UsageError(
-                    f"{path} has the sensitivities of another module", fix="Delete it to measure anew"
-                )
-        else:
-            result.base = Score(0.0, float(evaluate(unmasked(self.module))))
-        scores, base = self.importance(), result.base.score
-        jobs = [
-            (group, keep)
-            for group in self.dependencies.groups
-            for keep in measured_widths(group.size, 1, group.unit)
-            if keep not in result.groups.setdefault(group.name, GroupSensitivity(group.size)).points
-        ]
-        with activity("measuring sensitivity", len(jobs)) as step:
-            for group, keep in jobs:
-                score = float(evaluate(self.masked(self.dropped({group.name: keep}, scores))))
-                lost = (base - score) / max(abs(base), 1e-9)
-                result.groups[group.name].points[keep] = Score(lost, score)
-                if path is not None:
-                    result.save(path)
-                step()
-        return result
-
-    def candidates(
-        self,
-        kept: float,
-        count: int,
-        evaluate: Evaluate,
-        calibrate: Callable[[Any], Any] | None = None,
-        seed: int = 0,
-    ) -> list[Candidate]:
-        """Slim modules of random widths that leave a share of the multiply-adds, calibrated and measured; the best first.
-
-        `calibrate` takes the statistics of batch norms anew, without which the ranking says little (EagleEye).
-        """
-        budget = Budget("macs", kept)
-        require_possible(self.costs, budget)
-        rng, scores = np.random.default_rng(seed), self.importance()
-        ranked: dict[tuple[int, ...], Candidate] = {}
-        with activity("measuring candidates", count) as step:
-            for _ in range(count):
-                widths = draw_widths(self.costs, budget.absolute(self.costs.whole), rng)
-                key = tuple(widths.values())
-                if key not in ranked:
-                    module = self.slim(self.dropped(widths, scores))
-                    if calibrate is not None:
-                        calibrate(module)
-                    ranked[key] = Candidate(widths, self.macs(widths), float(evaluate(module)))
-                step()
-        return sorted(ranked.values(), key=lambda candidate: -candidate.score)
+    def original(self) -> Any:
+        """A copy of the module, without masks."""
+        return unmasked(self.module)
 
     # The module without them
 
@@ -202,13 +84,6 @@ class ModuleChannels:
         return {
             name: _cut(tensor, left, refs[name]) if name in refs else tensor for name, tensor in state.items()
         }
-
-    def _left(self, selection: Selection) -> RemainingChannels:
-        left = RemainingChannels(self.dependencies, self.dependencies.removed(selection))
-        empty = left.empty_tensor()
-        if empty is not None:
-            raise UsageError(f"nothing would be left of '{empty}'", fix="Keep a channel of each group")
-        return left
 
     def masked(self, selection: Selection) -> Any:
         """A copy of the module with zeros for the selected channels, which training leaves zeros.
