@@ -59,12 +59,15 @@ def quantized_by(
 def single_rows(graph: Graph, batches: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Array]]:
     """Batches as the network takes them: where it was imported for one row, a batch is as many samples as it has rows."""
     shapes = {port.name: shape_of(port.value) for port in graph.inputs}
+    empty = True
     for batch in batches:
+        empty = False
         if not isinstance(batch, Mapping):
             raise CalibrationDataError(
                 f"a sample is a {type(batch).__name__}, and has to be a dictionary of arrays by the names of the inputs"
             )
         arrays = {str(name): np.asarray(value) for name, value in batch.items()}
+        _check_sample(arrays, shapes)
         rows = {len(array) for array in arrays.values() if array.ndim}
         single = all(
             name in shapes and shapes[name][:1] == (1,) and array.shape[1:] == shapes[name][1:]
@@ -76,6 +79,36 @@ def single_rows(graph: Graph, batches: Iterable[Mapping[str, Any]]) -> Iterator[
         yield from (
             {name: array[row : row + 1] for name, array in arrays.items()} for row in range(rows.pop())
         )
+    if empty:
+        raise CalibrationDataError(
+            "there is no calibration data: the first sample is missing already",
+            fix="A data reader is used up by one run: make a new one for each",
+        )
+
+
+def _check_sample(arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse names and shapes that are not those of the inputs, in the words of who wrote the reader."""
+    if set(arrays) != set(shapes):
+        raise CalibrationDataError(
+            f"a sample has {_quoted(arrays)}, and the inputs of the model are {_quoted(shapes)}",
+            fix="Give a dictionary with the name of each input",
+        )
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiub":
+            raise CalibrationDataError(
+                f"input '{name}' is given {array.dtype}, and has to be an array of numbers",
+                fix="Read and scale images in the function that gives the data",
+            )
+        shape = shapes[name]
+        if array.shape != shape[1:] and (array.ndim != len(shape) or array.shape[1:] != shape[1:]):
+            raise CalibrationDataError(
+                f"input '{name}' is given shape {list(array.shape)}, and the model takes {list(shape)}",
+                fix="Give arrays of that shape, with any number of rows",
+            )
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names) or "nothing"
 
 
 def network_of(path: Path | str, input_shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:

@@ -113,6 +113,11 @@ def quantize_static(
     extra_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Quantize an ONNX model on the data of a reader and write it in a format; random data if there is no reader."""
+    if not isinstance(model_input, str | Path):
+        raise UsageError(
+            f"model_input is a {type(model_input).__name__}",
+            fix="Give the path of an ONNX file; onnx.save writes one",
+        )
     _check_format(quant_format)
     if not optimize_model:
         without_effect("optimize_model=False", "npuc always folds and fuses before it quantizes")
@@ -300,6 +305,15 @@ def _selected(
     only_constant_operands: bool,
 ) -> frozenset[str] | None:
     """Names of nodes and results that are quantized; None for all."""
+    for option, given in (
+        ("input_nodes", first),
+        ("output_nodes", last),
+        ("op_types_to_quantize", op_types),
+        ("nodes_to_quantize", chosen),
+        ("nodes_to_exclude", excluded),
+    ):
+        if isinstance(given, str):
+            raise UsageError(f"{option} is the string '{given}'", fix=f"Give a list: ['{given}']")
     first, last, excluded = tuple(first), tuple(last), tuple(excluded)
     if not (first or last or op_types or chosen or excluded or only_constant_operands):
         return None

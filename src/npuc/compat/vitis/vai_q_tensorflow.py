@@ -139,7 +139,11 @@ def _quantize_parser() -> VendorParser:
     parser.add(
         "--convert_datatype", default="0", choices=("0", "1", "2", "3", "4"), help="1 f16, 3 bf16, 4 f32."
     )
-    parser.add_refused("--replace_softmax", "there is no hard softmax", unless="0")
+    parser.add_refused(
+        "--replace_softmax",
+        "hard softmax is one DPU's own approximation in bf16, and no machine here has it",
+        unless="0",
+    )
     parser.add_refused(
         "--align_pool",
         "a max pool chooses elements of its operand, so they share a scale; another one would only round or clip them again",
@@ -349,7 +353,14 @@ def _dump(arguments: list[str]) -> int:
     for name in ("--dump_input_tensors", "--gpu", "--gpu_memory_fraction"):
         parser.add_ignored(name, "inputs are always dumped, on the CPU")
     given = parser.parse(arguments)
-    graph = open_xmodel(given.input_frozen_graph)
+    try:
+        graph = open_xmodel(given.input_frozen_graph)
+    except FileFormatError as error:
+        raise FileFormatError(
+            "is no graph that vai_q_tensorflow quantized",
+            where=given.input_frozen_graph,
+            fix="Give the quantize_eval_model.pb that 'vai_q_tensorflow quantize' wrote",
+        ) from error
     if not isinstance(graph, Graph):
         raise FileFormatError("is compiled, and not quantized", where=given.input_frozen_graph)
     engine = IntegerEngine(graph)

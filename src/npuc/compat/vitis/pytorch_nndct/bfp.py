@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from npuc.compat.vitis.pytorch_nndct.arguments import arguments_tuple, module_of
+from npuc.compat.vitis.pytorch_nndct.arguments import arguments_tuple, module_of, traced
 from npuc.errors import UsageError
 from npuc.flow import expanded, quantize_network
-from npuc.integrations.torch.calls import import_call
 from npuc.integrations.torch.integers import IntegerModule
 from npuc.quant.config import QuantizationConfig
 
@@ -25,6 +24,6 @@ def quantize_model(
         raise UsageError(
             "config_file is not documented by the vendor, and npuc takes none", fix="Leave it out"
         )
-    call = import_call(module_of(model), arguments_tuple(inputs), {}, single_row=True)
+    call = traced(module_of(model), arguments_tuple(inputs))
     done = quantize_network(expanded(call.graph), {}, QuantizationConfig(scheme=dtype))
     return IntegerModule(done.graph, call.signature)

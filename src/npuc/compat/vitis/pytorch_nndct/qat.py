@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from npuc.compat.vitis.notices import note, refusal, without_effect
-from npuc.compat.vitis.pytorch_nndct.arguments import arguments_tuple, module_of, placed
+from npuc.compat.vitis.pytorch_nndct.arguments import arguments_tuple, module_of, placed, traced
 from npuc.compat.vitis.pytorch_nndct.exports import ExportedFiles, called
 from npuc.compat.vitis.pytorch_nndct.stubs import layers_between_stubs, with_float_layers
 from npuc.compat.vitis.quant_config import read_quant_config
@@ -21,7 +21,7 @@ from npuc.errors import FileMissingError, TrainingError
 from npuc.files import make_folder
 from npuc.flow import expanded
 from npuc.integrations.structure import described
-from npuc.integrations.torch.calls import import_call, is_tensor
+from npuc.integrations.torch.calls import is_tensor
 from npuc.integrations.torch.integers import IntegerModule
 from npuc.integrations.torch.tensors import array_of
 from npuc.ir import load_graph, save_graph
@@ -49,8 +49,8 @@ class QatProcessor(ExportedFiles):
         self.name = type(self._module).__name__
         self._settings = read_quant_config(None, bitwidth)
         self._arguments = arguments_tuple(inputs)
+        self._call = traced(self._module, self._arguments)
         self._between = layers_between_stubs(self._module, self._arguments)
-        self._call = import_call(self._module, self._arguments, {}, single_row=True)
         self._trainable: TrainableModel | None = None
         self._integers: IntegerModule | None = None
 

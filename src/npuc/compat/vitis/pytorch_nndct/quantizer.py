@@ -19,7 +19,7 @@ import torch
 from npuc.calib.calibration import calibrate
 from npuc.calib.sources import open_data
 from npuc.compat.vitis.notices import note, refusal, warn, without_effect
-from npuc.compat.vitis.pytorch_nndct.arguments import arguments_tuple, module_of, placed
+from npuc.compat.vitis.pytorch_nndct.arguments import arguments_tuple, module_of, placed, traced
 from npuc.compat.vitis.pytorch_nndct.exports import ExportedFiles, called
 from npuc.compat.vitis.pytorch_nndct.names import own_name, vendor_names
 from npuc.compat.vitis.pytorch_nndct.stubs import layers_between_stubs, with_float_layers
@@ -28,7 +28,7 @@ from npuc.compat.vitis.targets import B4096, resolve_target
 from npuc.errors import FileFormatError, FileMissingError, UsageError
 from npuc.files import make_folder, read_short, write_atomically
 from npuc.flow import Quantized, expanded, quantize_network, quantize_on_data
-from npuc.integrations.torch.calls import ImportedCall, import_call
+from npuc.integrations.torch.calls import ImportedCall
 from npuc.integrations.torch.integers import IntegerModule, ObservedModule
 from npuc.ir import Graph, load_graph, result_names, save_graph, top
 from npuc.ir.dtypes import quant_of
@@ -76,8 +76,8 @@ class torch_quantizer(ExportedFiles):
             target = B4096
         self._target = None if target is None else resolve_target(target)
         arguments = arguments_tuple(input_args)
+        self._call: ImportedCall = traced(self.module, arguments)
         self._between = layers_between_stubs(self.module, arguments) if self.mode == "calib" else None
-        self._call: ImportedCall = import_call(self.module, arguments, {}, single_row=True)
         self._finetune = False
         self._observed: ObservedModule | None = None
         self._integers: IntegerModule | None = None
@@ -321,7 +321,7 @@ def _state_of(path: Path) -> Any:
     except Exception as error:
         # torch raises pickle's, zip's and its own errors for a file that is no state_dict.
         raise FileFormatError(
-            f"is not a state_dict: {next(iter(str(error).splitlines()), '')[:200]}", where=str(path)
+            "is not a state_dict", where=str(path), fix="Write it with torch.save(model.state_dict(), path)"
         ) from error
 
 
