@@ -3,7 +3,7 @@
 `dataclass` writes and compiles five methods or so for every class: 3,400 in a command that compiles a network, of which it
 calls one in nine, and most of these a few times. So a class gets stand-ins. Those of constructors, of `==` and of hashes do
 by themselves, field by field, what the compiled method would do, and become it once they were called often; all others do
-at their first call.
+at their first call. Without this, the command takes a fifth more CPU time for the smallest network.
 
 This leans on how the library of Python 3.11 and 3.12 is written; where it is written otherwise, classes are made as ever.
 """
