@@ -49,6 +49,24 @@ def graph() -> Graph:
     return network()
 
 
+def detector() -> Graph:
+    """The same trunk with boxes and small scores in one output: powers of two leave the scores no steps beside the boxes."""
+    x = lang.input("x", (1, 4, 8, 8))
+    rng = np.random.default_rng(5)
+
+    def drawn(*shape: int) -> Array:
+        return (rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+    first = (4 * drawn(16, 4, 3, 3) * SIZES[:, None, None, None]).astype(np.float32)
+    second = (drawn(8, 16, 1, 1) / SIZES[None, :, None, None]).astype(np.float32)
+    y = lang.conv(lang.silu(lang.conv(x, first, pads=1, name="first")), second, name="second")
+    for index in range(17):
+        y = lang.conv(y, 2 * drawn(8, 8, 1, 1), relu=True, name=f"layer{index}")
+    boxes = lang.conv(y, 8 * drawn(4, 8, 1, 1), name="boxes")
+    scores = lang.sigmoid(lang.conv(y, drawn(3, 8, 1, 1), np.full(3, -3, np.float32), name="scores"))
+    return lang.build({"y": lang.concat([boxes, scores], axis=1, name="both")})
+
+
 def samples(count: int, seed: int = 1) -> list[Array]:
     return list(np.random.default_rng(seed).standard_normal((count, 1, 4, 8, 8)).astype(np.float32))
 
@@ -72,6 +90,19 @@ def test_a_network_of_little_use_gets_16_bits_where_they_help_and_says_what_they
     said = [word for word in words if "would be of little use" in word]
     assert said and "first" in said[0] and "more cycles on edge-4t" in said[0], words
     assert not any("16 bits" in word for word in silent)
+
+
+def test_parts_without_steps_are_joined_in_float_before_16_bits_are_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """16 bits for any layers gain nothing for scores that a common scale rounds to zero."""
+    graph = detector()
+    helped, words, share = default(graph)
+    assert helped > 6 and 0 < share <= MOST_LAYERS, (helped, words)
+    assert any("joined in float" in word and "'both'" in word for word in words), words
+    monkeypatch.setattr(wide_layers, "joining_ops", lambda source, scheme_of: [])
+    alone, silent, none = default(graph)
+    assert alone < 2 and none == 0 and not any("joined" in word for word in silent), (alone, silent)
 
 
 def test_a_machine_without_16_bits_gets_what_it_can_and_a_warning(graph: Graph) -> None:

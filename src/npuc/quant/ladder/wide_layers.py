@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from npuc.ir import result_names
+from npuc.ir import result_names, top, value_name
+from npuc.quant.joining import joining_ops, with_joins_in_float
 from npuc.quant.ladder.context import Candidate, QuantizationContext
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.mixed_precision.frontier import frontier
@@ -36,17 +37,55 @@ _NAMED = 4
 
 
 def with_wide_layers(best: Candidate, context: QuantizationContext) -> Candidate | None:
-    """The network with 16 bits for at most a fifth of its layers; None if that gains too little, or is not possible."""
+    """The network with 16 bits for at most a fifth of its layers; None if that gains too little, or is not possible.
+
+    If it is of little use still, layers are chosen again with the concats of outputs in float, where each part has a scale of its
+    own: small parts, such as scores beside boxes, may have no steps of a common power of two, and no bits elsewhere help them.
+    Those concats stay in float only if a common scale would lose much.
+    """
+    wide = _noted(_widened(best, context), best, context)
+    joins = joining_ops(best.source, best.scheme_of)
+    if not joins or (wide is not None and wide.sqnr >= USELESS):
+        return wide
+    floats = with_joins_in_float(best.scheme_of, joins)
+    apart = _widened(context.from_table(best.source, best.table, floats, best.notes), context)
+    if apart is None:
+        return wide
+    schemes = LayerSchemes({**apart.scheme_of.by_op, **{op: best.scheme_of(op) for op in joins}})
+    joined = context.from_table(apart.source, apart.table, schemes, apart.notes)
+    rival = max([joined, *([wide] if wide is not None else [])], key=context.score)
+    before, after = _worst_slice(rival, context), _worst_slice(apart, context)
+    if after < before + GAIN:
+        return wide if rival is wide else _noted(joined, best, context)
+    names = ", ".join(f"'{value_name(op.results[0])}'" for op in joins if isinstance(op, top.Concat))
+    note = (
+        f"parts of {names} differ too much for one scale, so they are joined in float on the CPU: with one scale the worst slice "
+        f"would have {before:.1f} dB instead of {after:.1f}; --no-widen leaves that out"
+    )
+    return _noted(apart, best, context, note)
+
+
+def _noted(
+    wide: Candidate | None, best: Candidate, context: QuantizationContext, *more: str
+) -> Candidate | None:
+    """A network with notes on what was done to `best`; None if it does not gain much."""
+    if wide is None or wide.sqnr < best.sqnr + GAIN:
+        return None
+    return replace(wide, notes=(*best.notes, _words(best, wide, context), *more))
+
+
+def _worst_slice(candidate: Candidate, context: QuantizationContext) -> float:
+    lowest = context.figures(candidate.quantized).worst_slice
+    return candidate.sqnr if lowest is None else lowest[1]
+
+
+def _widened(best: Candidate, context: QuantizationContext) -> Candidate | None:
+    """The network with 16 bits for its noisiest layers; None if there is nothing to choose."""
     if context.cost_model is None or not _counts(best.scheme_of)[1] or _bytes(best) > _MOST_BYTES:
         return None
     mixer = Mixer(best, context, context.cost_model, variants=_VARIANTS, probed=_PROBED)
     picks = _quietest(mixer)
-    if not picks:
-        return None
-    wide = mixer.candidate(picks)
-    if wide.sqnr < best.sqnr + GAIN:
-        return None
-    return replace(wide, notes=(*best.notes, _words(best, wide, context)))
+    return mixer.candidate(picks) if picks else None
 
 
 def _quietest(mixer: Mixer) -> list[Pick]:
