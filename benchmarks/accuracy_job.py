@@ -14,13 +14,13 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from accuracy_networks import FOLDER, NETWORKS, Network
+from accuracy_networks import FOLDER, NETWORKS, Case, Network
 from accuracy_npuc import network_of, quantize_default, quantize_ladder
 from accuracy_scores import Score
 from peers import PEERS, quantize_ort, session
@@ -130,17 +130,20 @@ def runner(network: Network, made: Path, threads: int) -> Callable[[Array], Mapp
     return lambda x: dict(zip(names, run.run(None, {entry: x}), strict=True))
 
 
-def measure(job: Protocol, threads: int) -> dict[str, Any]:
-    """The figures of a quantized network and of float on the same samples, in the form of the result's file."""
-    network = job.data
-    exact_run, run = runner(network, network.float_file, threads), runner(network, job.made, threads)
+def measure(network: Network, made: Sequence[tuple[Path, Sequence[Case]]], threads: int) -> dict[str, Any]:
+    """The figures of quantized networks, each on its samples, and of float on the same, in the form of the result's file."""
+    exact_run = runner(network, network.float_file, threads)
     exact, score, rows = Score(), Score(), []
     slices: list[Any] = []
-    cases = network.measured(job.images)
-    held = [exact_run(case.read()) for case in cases[:_SLICED]]
+    pairs = [
+        (run, case)
+        for run, cases in ((runner(network, path, threads), cases) for path, cases in made)
+        for case in cases
+    ]
+    held = [exact_run(case.read()) for _, case in pairs[:_SLICED]]
     for parts in find_slices(network_of(network), held).values():
         slices += parts
-    for index, case in enumerate(cases):
+    for index, (run, case) in enumerate(pairs):
         x = case.read()
         reference = held[index] if index < len(held) else exact_run(x)
         # Some tools rename outputs; all keep their order.
@@ -181,7 +184,7 @@ def work(
         "protocol": asdict(job),
         "tool": tool,
         "metric": network.metric,
-        **measure(job, threads),
+        **measure(network, [(job.made, network.measured(job.images))], threads),
         "notes": notes,
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,13 @@
 """The networks of the accuracy benchmark with their data: what calibrates, what is measured, and what is true of it.
 
 Calibration and measurement never share a sample. A set without a part for calibration (COCO) gives its first images for
-that; the others, with their boxes, are measured.
+that; the others, with their boxes, are measured. `swapped` has it the other way round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_letters, digits
 from typing import Any
@@ -23,6 +23,7 @@ from npuc.datasets.formats.boxes import yolo
 from npuc.datasets.geometry import ImageView
 from npuc.datasets.sample import Boxes, Observation
 from npuc.evaluate.decoding import Decoder
+from npuc.files import write_atomically
 from npuc.images.loading import load_image
 from npuc.images.preprocess import Preprocess
 from npuc.metrics.builtin.detection import CocoPrecision
@@ -57,6 +58,12 @@ class Network:
     """Words are written on the images, for networks that look for them."""
     decoder: str = ""
     """How its outputs become boxes, for detectors whose boxes are known."""
+    is_swapped: bool = False
+    """Whether the images that calibrate and those that are measured have changed places."""
+
+    def swapped(self) -> Network:
+        """The network calibrated on the images that are measured, and measured on those that calibrate."""
+        return replace(self, is_swapped=not self.is_swapped)
 
     @property
     def labelled(self) -> bool:
@@ -81,7 +88,7 @@ class Network:
     def calibrating(self) -> list[Path]:
         """The images that there are to calibrate with."""
         files = sorted((DATA / self.data / ("calib" if self.labelled else "images")).iterdir())
-        return files if self.labelled else files[:COCO_CALIBRATION]
+        return files if self.labelled else files[self._half(self.is_swapped)]
 
     def measured(self, count: int | None = None) -> list[Case]:
         """Other samples: all, or so many evenly spread over those that there are."""
@@ -90,9 +97,8 @@ class Network:
             pairs = [line.split() for line in (folder / "val.txt").read_text().splitlines() if line.strip()]
             cases = [self._case(folder / "val" / name, int(label)) for name, label in pairs]
         else:
-            entries = sorted(yolo(DataLocation(folder)).entries, key=lambda entry: entry.name)[
-                COCO_CALIBRATION:
-            ]
+            entries = sorted(yolo(DataLocation(folder)).entries, key=lambda entry: entry.name)
+            entries = entries[self._half(not self.is_swapped)]
             cases = [self._case(entry.path, -1, entry.truth) for entry in entries if entry.path is not None]
         count = min(count or len(cases), len(cases))
         return [cases[k * len(cases) // count] for k in range(count)]
@@ -108,6 +114,11 @@ class Network:
             detections=lambda: decoder.detect(outputs, view, case.path.name if case.path else ""),
         )  # fmt: skip
         return CocoPrecision().observe(observation)
+
+    @staticmethod
+    def _half(second: bool) -> slice:
+        """Of a set without a part for calibration, the images that calibrate, or the others."""
+        return slice(COCO_CALIBRATION, None) if second else slice(COCO_CALIBRATION)
 
     def _case(self, path: Path, label: int, boxes: Boxes | None = None) -> Case:
         return Case(lambda: self._read(path), label, boxes, path)
@@ -131,7 +142,8 @@ def with_text(path: Path) -> Path:
         colours = [tuple(int(c) for c in rng.integers(0, 256, 3)) for _ in range(2)]
         draw.text((x, y), word, colours[0], font, stroke_width=2, stroke_fill=colours[1])
     target.parent.mkdir(parents=True, exist_ok=True)
-    image.save(target)
+    with write_atomically(target) as file:
+        image.save(file, "PNG")
     return target
 
 

@@ -57,6 +57,17 @@ def test_all_samples_are_used_unless_fewer_are_asked_for() -> None:
     assert (some.calibration, some.images) == (40, 8), "the other images of COCO are measured"
 
 
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared models are not there")
+def test_two_folds_measure_every_image_by_a_network_that_was_not_calibrated_on_it() -> None:
+    from accuracy_folds import halves
+
+    first, second = halves("yolox_nano")
+    calibrated = [[path.name for path in network.calibrating] for network in (first, second)]
+    measured = [[case.path.name for case in network.measured() if case.path] for network in (first, second)]
+    assert calibrated[0] == measured[1] and calibrated[1] == measured[0]
+    assert len({*calibrated[0], *calibrated[1]}) == 80
+
+
 def test_differences_are_paired_and_a_peer_that_is_ahead_is_named() -> None:
     from accuracy_report import difference, table, verdict
 
@@ -128,3 +139,23 @@ def test_the_page_has_the_table_of_the_committed_results() -> None:
 
     text = table(rows(committed()), [(name, scheme) for name in NETWORKS for scheme in SCHEMES])
     assert text.strip() in (ROOT / "docs" / "quantization.md").read_text()
+
+
+def test_the_default_that_is_behind_plain_ranges_is_named() -> None:
+    from bench_default import violations
+
+    kept = {"default": [30.0, 20.0, -2.0], "max": [30.05, 20.3, 3.0]}
+    made = {"on calibration": kept, "on unseen": kept}
+    assert violations(made) == [
+        "worst slice on calibration data 20.0 dB, not 20.3",
+        "worst slice of the worst sample on calibration data 0.0 dB, not 3.0",
+    ]
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared models are not there")
+def test_the_page_has_the_tables_of_folds_and_of_the_default() -> None:
+    import accuracy_folds
+    import bench_default
+
+    page = (ROOT / "docs" / "quantization.md").read_text()
+    assert accuracy_folds.table().strip() in page and bench_default.table().strip() in page
