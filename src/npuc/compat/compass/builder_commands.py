@@ -20,7 +20,7 @@ from npuc.compat.arguments import VendorParser
 from npuc.compat.compass.builder_plugins import refuse_builder_plugins
 from npuc.compat.compass.cfg import CfgSection
 from npuc.compat.compass.checker_plugins import check_layers
-from npuc.compat.compass.layers import ir_layers
+from npuc.compat.compass.layers import ir_layers, require_ir
 from npuc.compat.compass.logger import say
 from npuc.compat.compass.plugin_files import load_plugins
 from npuc.compat.compass.targets import megahertz, resolve_target, with_memory
@@ -91,6 +91,13 @@ class BuildRequest:
 def request_of(section: CfgSection) -> BuildRequest:
     """A checked section, and the machine that it names."""
     section.check_known(KEYS, IGNORED)
+    for key in ("profile", "dump_all_tensors"):
+        section.flag(key)
+    for key in ("png", "svg"):
+        word = section.text(key)
+        if word and word.lower() not in ("true", "1") and Path(word).suffix.lower() != f".{key}":
+            raise section.wrong(key, f"is no file such as net.{key}")
+    _dumped(section)
     target = resolve_target(section.text("target"))
     local = section.integer("tcm_size", 0, 1, 1 << 20) if "tcm_size" in section.values else None
     shared = section.integer("gm_size", 0, 1, 1 << 20) if "gm_size" in section.values else None
@@ -177,6 +184,7 @@ def run_program(model: CompiledModel, batches: Sequence[Mapping[str, Array]], ou
 
 def load_quantized(path: Path, weights: Path | None, target: Target) -> Graph:
     """The network of a quantized IR; one whose layers all compute in float stays that."""
+    require_ir(path)
     check_layers(path)
     graph = network_to_quantize(path, ImportOptions(weights=weights))
     text = read_text(path)
@@ -208,10 +216,7 @@ def load_quantized(path: Path, weights: Path | None, target: Target) -> Graph:
 
 def dump_layers(graph: Graph, inputs: Mapping[str, Array], section: CfgSection, folder: Path) -> int:
     """Raw tensors of the layers that `dump_all_tensors` or `dump_tensors` asks for; how many."""
-    words = section.names("dump_tensors")
-    if not all(word.isdigit() for word in words):
-        raise section.wrong("dump_tensors", "is no list of numbers such as 2,3")
-    numbers = set(map(int, words))
+    numbers = _dumped(section)
     everything = section.flag("dump_all_tensors")
     make_folder(folder)
     count = 0
@@ -224,7 +229,20 @@ def dump_layers(graph: Graph, inputs: Mapping[str, Array], section: CfgSection, 
             stem = "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in tensor.name)[:150]
             write_raw(folder / f"{number}_{stem}.bin", np.ascontiguousarray(tensor.values))
             count += 1
+        numbers.discard(number)
+    if numbers:
+        say(
+            "W", f"dump_tensors names {', '.join(map(str, sorted(numbers)))}, which no tensor has", "GBuilder"
+        )
     return count
+
+
+def _dumped(section: CfgSection) -> set[int]:
+    """The numbers of `dump_tensors`."""
+    words = section.names("dump_tensors")
+    if not all(word.isdigit() for word in words):
+        raise section.wrong("dump_tensors", "is no list of numbers such as 2,3")
+    return set(map(int, words))
 
 
 def _parser(command: str, words: str, output: str) -> VendorParser:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from npuc.compat.compass.per_layer import IrLayer
-from npuc.errors import UnsupportedOpError
+from npuc.errors import FileFormatError, UnsupportedOpError
 from npuc.export.compass import to_compass
 from npuc.export.compass.text import parse_text
+from npuc.frontend.sniff import describe_content
 from npuc.ir import Graph, result_names, top
 from npuc.ir.definition import TopOp
 from npuc.ir.names import layer_name
@@ -32,6 +34,15 @@ def ir_layers(graph: Graph) -> list[IrLayer]:
         IrLayer(number, layer.name, layer.kind, nodes.get(layer.name, ""))
         for number, layer in enumerate(parse_text(text).layers)
     ]
+
+
+def require_ir(path: Path) -> None:
+    """An error for a file that is no text of Compass IR."""
+    content = describe_content(path)
+    if content.kind != "compass":
+        raise FileFormatError(
+            f"is no IR: it {content.words}", where=str(path), fix="aipuparse writes one (.txt) of a model"
+        )
 
 
 def nodes_of(graph: Graph) -> dict[str, str]:

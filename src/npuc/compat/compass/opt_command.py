@@ -22,7 +22,7 @@ from npuc.calib.statistics import ObserverOptions, regrouped
 from npuc.compat.arguments import VendorParser
 from npuc.compat.compass.cfg import CfgSection, only_section
 from npuc.compat.compass.checker_plugins import check_layers
-from npuc.compat.compass.layers import ir_layers
+from npuc.compat.compass.layers import ir_layers, require_ir
 from npuc.compat.compass.logger import say
 from npuc.compat.compass.opt_search import auto_search, ladder_of, learning_of, refuse_beside
 from npuc.compat.compass.opt_settings import IGNORED, KEYS, OptSettings, settings_of
@@ -62,6 +62,7 @@ def main(arguments: list[str]) -> int:
     load_plugins()
     text = existing_file(section.required("graph"))
     weights = existing_file(section.text("bin")) if "bin" in section.values else None
+    require_ir(text)
     check_layers(text)
     graph = network_to_quantize(text, ImportOptions(weights=weights))
     graph.name = section.text("model_name", graph.name)

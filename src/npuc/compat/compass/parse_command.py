@@ -16,7 +16,7 @@ from npuc.compat.compass.cfg import CfgSection, only_section
 from npuc.compat.compass.logger import say
 from npuc.compat.compass.parser_layers import apply_parser_plugins, put_in_front
 from npuc.compat.compass.plugin_files import load_plugins
-from npuc.errors import FileFormatError, UnsupportedOpError, UsageError
+from npuc.errors import FileFormatError, UnknownTensorError, UnsupportedOpError, UsageError
 from npuc.export.compass import export_compass
 from npuc.files import existing_file, existing_model, make_folder
 from npuc.flow import network_to_quantize
@@ -142,7 +142,12 @@ def parse_model(section: CfgSection) -> Graph:
     layout = foreign(model)[1].layout
     stated = parse_inputs.stated_layout(section, layout)
     options = replace(options, input_layout=stated)
-    graph = network_to_quantize(model, options, force_float=section.flag("force_float_ir"))
+    try:
+        graph = network_to_quantize(model, options, force_float=section.flag("force_float_ir"))
+    except UnknownTensorError as error:
+        # The flags of npuc's own import are keys here.
+        words = error.message.replace("--inputs", "input").replace("--outputs", "output")
+        raise UnknownTensorError(f"[Parser] {words}", where=error.where, fix=error.fix) from error
     _check_size(section, graph)
     _check_batch(section, graph)
     if stated:

@@ -71,4 +71,8 @@ def load_npy(path: Path | str) -> Any:
         TypeError,
         KeyError,
     ) as error:
-        raise FileFormatError(f"cannot be read: {error}", where=str(place)) from error
+        raise FileFormatError(
+            f"is no array or dictionary of arrays: {error}",
+            where=str(place),
+            fix="numpy.save writes such files",
+        ) from error

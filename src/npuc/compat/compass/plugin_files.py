@@ -25,6 +25,9 @@ def load_plugins() -> list[str]:
     for variable, reason in _WITHOUT_EFFECT.items():
         if os.environ.get(variable):
             say("W", f"{variable} has no effect here: {reason}", "Common")
+    for folder in _stated():
+        if not folder.is_dir():
+            say("W", f"AIPUPLUGIN_PATH names {folder}, which is no folder: it is passed over", "Common")
     files = [
         file for folder in _folders() if folder.is_dir() for file in sorted(folder.glob(f"{PREFIX}*.py"))
     ]
@@ -39,9 +42,12 @@ def load_plugins() -> list[str]:
     return names
 
 
+def _stated() -> list[Path]:
+    return [Path(word) for word in os.environ.get("AIPUPLUGIN_PATH", "").split(":") if word]
+
+
 def _folders() -> list[Path]:
-    stated = [word for word in os.environ.get("AIPUPLUGIN_PATH", "").split(":") if word]
-    return [Path(word) for word in dict.fromkeys([*stated, "./plugin", "."])]
+    return list(dict.fromkeys([*_stated(), Path("plugin"), Path()]))
 
 
 def _load(file: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from npuc.compat.arguments import VendorParser, keyword
-from npuc.errors import FileFormatError
+from npuc.errors import FileFormatError, UsageError
 from npuc.files import existing_file, read_short, writable, write_atomically
 from npuc.profile.host import host_times
 from npuc.profile.report import report_of
@@ -60,6 +60,8 @@ def main(arguments: list[str], command: str = "aipu_profiler") -> int:
     )
     parser.add("--method", type=keyword("html", "xlsx"), default="html")
     options = parser.parse(arguments)
+    if options.frequency is not None and not options.frequency > 0:
+        raise UsageError(f"{command}: the frequency {options.frequency:g} is no number of MHz above 0")
     figures = get_profiler_data(options.graph, options.data, frequency=options.frequency)
     path = writable(options.output or f"profile.{options.method}")
     model = load_compiled(existing_file(options.data))
