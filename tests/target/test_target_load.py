@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from npuc.errors import FileMissingError, NpucError, TargetError, UnknownTargetError
 from npuc.target import available, load_target, load_with_files, search_path
 from npuc.target.load import MAX_EXTENDS, PRESETS
+from npuc.target.vendor_names import BOARDS, FINGERPRINTS, NEAREST, PRESET_OF, canonical
 from npuc.target.yamlfile import MAX_BYTES, parse_document
 from support.targets import small
 
@@ -279,6 +280,49 @@ def test_a_vendors_name_stands_for_its_preset(tmp_path: Path) -> None:
         assert load_target(name) == target, name
 
 
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("aries", "aries-like"),
+        ("DPUCZDX8G_ISA1_B4096", "dpuczdx8g-b4096-like"),
+        ("dpucvdx8g-isa3-c32b3-sp", "dpucvdx8g-c32b3-like"),
+        ("0x0101000016010407", "dpuczdx8g-b4096-like"),
+        ("/opt/vitis_ai/compiler/arch/DPUCAHX8H/U50/arch.json", "dpucahx8h-dwc-like"),
+        ("X2_1204MP3", "zhouyi-x2mp3-like"),
+        ("VIPNANOQI_PID0XE8", "vipnano-e8-like"),
+        ("vipnanoqi_pid0x88", "vipnano-like"),
+    ],
+)
+def test_names_of_all_vendors_are_targets(name: str, preset: str) -> None:
+    assert load_target(name).name == preset
+
+
+def test_every_name_of_a_vendor_leads_to_a_preset_that_exists() -> None:
+    presets = {file.name for file in available() if file.preset}
+    assert {*PRESET_OF.values(), *NEAREST.values()} <= presets
+    assert {*FINGERPRINTS.values(), *BOARDS.values()} <= {*PRESET_OF, *NEAREST}
+    assert all(name == canonical(name) for name in (*PRESET_OF, *NEAREST))
+    assert not {name.lower() for name in (*PRESET_OF, *NEAREST)} & presets - {"bm1684x"}
+
+
+def test_a_users_file_goes_before_a_vendors_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "aries.yaml").write_text("extends: edge-1t\n")
+    monkeypatch.setenv("NPUC_TARGET_PATH", str(tmp_path))
+    assert load_target("aries").compute == load_target("edge-1t").compute
+
+
+def test_a_misspelt_name_of_a_vendor_is_met_with_those_that_there_are() -> None:
+    with pytest.raises(
+        UnknownTargetError, match="no target 'DPUCZDX8G_ISA1_B409'; did you mean 'DPUCZDX8G_ISA1_B4096'"
+    ) as caught:
+        load_target("DPUCZDX8G_ISA1_B409")
+    assert "DPUCAHX8H_ISA2_DWC" in str(caught.value.fix) and "X2_1204" not in str(caught.value.fix)
+    with pytest.raises(UnknownTargetError, match="figures of 'Z2_0901' are not published"):
+        load_target("Z2_0901")
+    with pytest.raises(UnknownTargetError, match="no board 'ZCU999'"):
+        load_target("/opt/vitis_ai/compiler/arch/DPUCZDX8G/ZCU999/arch.json")
+
+
 def test_a_chip_that_nobody_describes_is_refused_with_the_nearest_preset() -> None:
     with pytest.raises(UnknownTargetError, match="'CV183X' are not published") as caught:
         load_target("CV183X")
@@ -287,7 +331,7 @@ def test_a_chip_that_nobody_describes_is_refused_with_the_nearest_preset() -> No
         load_target("0x123")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"target": 3}', "{}"])
+@pytest.mark.parametrize("text", ["{", "[]", '{"target": 3}', "{}", '{"target": "arch.json"}'])
 def test_a_description_that_states_no_machine(tmp_path: Path, text: str) -> None:
     (tmp_path / "arch.json").write_text(text)
     with pytest.raises(TargetError):

@@ -92,6 +92,11 @@ def compile_model(
     from npuc.quant.report import is_integer
     from npuc.target import Target, load_target
 
+    if not isinstance(model, Path | str | Graph):
+        raise UsageError(
+            f"{type(model).__name__} is neither the path of a model nor a graph",
+            fix="npuc.from_torch(module, example_inputs) makes a graph of a live torch model; save other objects to a file",
+        )
     machine = target if isinstance(target, Target) else load_target(target)
     name = "model" if isinstance(model, Graph) else Path(model).stem
     graph = model if isinstance(model, Graph) else load_model(model) if _is_own(model) else None

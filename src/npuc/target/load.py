@@ -22,7 +22,14 @@ from npuc.files import existing_text
 from npuc.format_versions import TARGET_FILE
 from npuc.target.model import Target
 from npuc.target.problems import Origin, problems_of, target_error
-from npuc.target.vendor_names import is_fingerprint, name_in, preset_of
+from npuc.target.vendor_names import (
+    FINGERPRINTS,
+    canonical,
+    is_fingerprint,
+    name_in,
+    names_like,
+    preset_of,
+)
 from npuc.target.vocabulary import nearest
 from npuc.target.yamlfile import Document, read_document
 
@@ -114,8 +121,8 @@ def _all_files() -> Iterator[TargetFile]:
 def _find(
     text: str, hidden_by: TargetFile | None = None, folders: Sequence[Path] | None = None
 ) -> TargetFile:
-    if text.endswith(".json"):
-        return _find(name_in(existing_text(text)), hidden_by, folders)
+    if text.lower().endswith(".json"):
+        return _find(name_in(text), hidden_by, folders)
     if _is_path(text):
         path = existing_text(text)
         return TargetFile(path.stem, path, path.parent.resolve() == PRESETS.resolve())
@@ -144,22 +151,33 @@ def _find(
     if is_fingerprint(text):
         return _with_fingerprint(int(text, 16))
     names = [file.name for file in available()]
-    hint = nearest(text.lower(), names)
+    of_vendor = names_like(text)
+    hint = nearest(canonical(text), of_vendor) or nearest(text.lower(), names)
+    known = (
+        f"Names of that kind with a preset are {', '.join(of_vendor)}; the targets"
+        if of_vendor
+        else "The targets"
+    )
     raise UnknownTargetError(
         f"there is no target '{text}'{hint}",
-        fix=f"The targets are {', '.join(names)}; a file of your own is given by its path, like ./{text}.yaml",
+        fix=f"{known} are {', '.join(names)}; a file of your own is given by its path, like ./{text}.yaml",
     )
 
 
 def _with_fingerprint(fingerprint: int) -> TargetFile:
-    """The target of a fingerprint, among those that have a name."""
+    """The target of a fingerprint, among those that have a name and those that vendors state."""
+    chip = FINGERPRINTS.get(fingerprint)
+    if chip is not None:
+        return _find(chip)
     for file in available():
         with suppress(NpucError):
             if load_target(file.path).fingerprint == fingerprint:
                 return file
     raise UnknownTargetError(
         f"no target has the fingerprint 0x{fingerprint:016x}",
-        fix="'npuc targets list --json' shows those of all",
+        fix="'npuc targets list --json' shows those of all targets; of vendors' machines "
+        + ", ".join(f"0x{number:016x} ({name})" for number, name in FINGERPRINTS.items())
+        + " are known",
     )
 
 

@@ -12,13 +12,10 @@ from pathlib import Path
 from npuc.compat.running import warn
 from npuc.errors import UnknownTargetError, UsageError
 from npuc.target import Target, load_target
+from npuc.target.vendor_names import VIPNANO
 
 DEFAULT = "vipnano-like"
 PER_CHANNEL = "vipnano-e8-like"
-_PRESETS = {
-    "7D": DEFAULT, "88": DEFAULT, "99": DEFAULT, "A1": DEFAULT, "B9": DEFAULT, "BE": DEFAULT, "1E": DEFAULT, "E8": PER_CHANNEL,
-}  # fmt: skip
-"""By the last digits of VIPNANOQI_PID0X??."""
 _SERIALS = {
     "290a": "7D", "290b": "88", "2b0a": "99", "2b0b": "99", "2f0a": "99", "300a": "A1", "300b": "A1", "2f0b": "B9",
     "330a": "BE", "330b": "BE", "380a": "E8", "380b": "E8",
@@ -53,17 +50,17 @@ def target_of(optimize: str) -> Target:
                 f"--optimize '{optimize}' names no chip", fix=f"There are: {', '.join(known_names())}"
             )
         return load_target(optimize)
-    identifier = match[1].upper()
-    if identifier not in _PRESETS:
+    name = f"VIPNANOQI_PID0X{match[1].upper()}"
+    if name not in VIPNANO:
         raise UnknownTargetError(
             f"--optimize {optimize}: the figures of this chip are not published",
             fix=f"The nearest preset is {DEFAULT}: --optimize {DEFAULT}",
         )
     if not optimize.upper().startswith("VIPNANOQI"):
-        warn(f"--optimize {optimize} is read as VIPNANOQI_PID0X{identifier}")
-    return load_target(_PRESETS[identifier])
+        warn(f"--optimize {optimize} is read as {name}")
+    return load_target(VIPNANO[name])
 
 
 def known_names() -> list[str]:
     """The values of `--optimize` that name a chip."""
-    return [f"VIPNANOQI_PID0X{identifier}" for identifier in _PRESETS]
+    return list(VIPNANO)

@@ -6,14 +6,7 @@ from npuc.errors import UnknownTargetError
 from npuc.target import Target, load_target
 
 DEFAULT = "X2_1204"
-PRESET_OF = {
-    "X1_1204": "zhouyi-x1-like",
-    "X2_1204": "zhouyi-x2-like",
-    "X2_1204MP3": "zhouyi-x2mp3-like",
-}
-"""Presets by the names of cfg files."""
-UNPUBLISHED = ("Z2_0901", "Z2_1002", "Z2_1004", "Z2_1104", "Z3_0901", "Z3_1104")
-"""Names whose machine has no preset."""
+"""The part that a cfg file means which names none."""
 
 
 def resolve_target(name: str = "") -> Target:
@@ -22,28 +15,7 @@ def resolve_target(name: str = "") -> Target:
     >>> resolve_target("x2_1204mp3").name
     'zhouyi-x2mp3-like'
     """
-    word = name.strip() or DEFAULT
-    part = word.upper()
-    if part in PRESET_OF:
-        return load_target(PRESET_OF[part])
-    if part in UNPUBLISHED:
-        raise UnknownTargetError(
-            f"the figures of '{word}' are not published, and npuc has no preset of it",
-            fix="The nearest preset is zhouyi-x1-like (X1_1204); a target file of your own is given by its path",
-        )
-    if part.startswith(("X1_", "X2_", "X3_", "Z1_", "Z2_", "Z3_", "Z5_")):
-        raise UnknownTargetError(
-            f"there is no target '{word}'", fix=f"The names with a preset are {', '.join(PRESET_OF)}"
-        )
-    try:
-        return load_target(word)
-    except UnknownTargetError as error:
-        if "/" in word or "." in word:
-            raise
-        raise UnknownTargetError(
-            f"there is no target '{word}'",
-            fix=f"The names with a preset are {', '.join(PRESET_OF)}; 'npuc targets list' shows those of npuc",
-        ) from error
+    return load_target(name.strip() or DEFAULT)
 
 
 def with_memory(target: Target, *, local: int | None = None, shared: int | None = None) -> Target:

@@ -18,7 +18,6 @@ from npuc.target import Target, load_target
 TARGET_VARIABLE = "NPUC_QUBEE_TARGET"
 """The environment variable that names another target than `DEFAULT_TARGET`."""
 DEFAULT_TARGET = "aries-like"
-_DEVICES = {"aries": "aries-like"}
 _OF_MODEL_DICT = 0.9999
 """The percentile of `Model_Dict.compile` unless another is given."""
 _METHODS = ("max", "percentile", "maxpercentile", "kl")
@@ -131,7 +130,7 @@ class CompileSettings:
             return load_target(os.environ.get(TARGET_VARIABLE) or DEFAULT_TARGET)
         if not isinstance(self.target_device, str):
             raise wrong("target_device", self.target_device, "a name, such as aries")
-        return load_target(_DEVICES.get(self.target_device.lower(), self.target_device))
+        return load_target(self.target_device)
 
     def config(self, samples: int | None = None) -> QuantizationConfig:
         """What is quantized how; the number of samples decides how long AdaQuant learns."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from npuc.compat.arguments import VendorParser
 from npuc.errors import UsageError
 from npuc.target import Target, load_target
+from npuc.target.vendor_names import SOPHGO
 
-MACHINE = "bm1684x-like"
+MACHINE = SOPHGO["BM1684X"]
 """What runs in the place of the BM1684X: npuc's machine of its figures. Programs in the chip's own instructions, for the target
 `bm1684x`, are run by the chip or by its vendor's functional model only, and these commands run what they make."""
 
