@@ -16,6 +16,7 @@ from npuc.program.model import SHARED
 from npuc.schedule.assemble import Dram
 from npuc.schedule.barriers import let_constants_run_ahead
 from npuc.schedule.bounds import bounds
+from npuc.schedule.build_work import build
 from npuc.schedule.candidates import Candidates
 from npuc.schedule.cost import Costs
 from npuc.schedule.decisions import Decisions, ScheduleDecisions
@@ -32,7 +33,7 @@ from npuc.schedule.prefetch import DoesNotPack, place, place_tightly
 from npuc.schedule.scheduled import Scheduled, UnplacedSchedule
 from npuc.schedule.search_space import SearchPoint, search_space
 from npuc.schedule.spread import Spread
-from npuc.schedule.steps import Buffer, ConstantSlice, Load, Work, build
+from npuc.schedule.steps import Buffer, ConstantSlice, Load, Work
 from npuc.schedule.tiler import Choices, Tiler
 from npuc.target import Target
 
