@@ -61,9 +61,16 @@ def build_native(tree: Path) -> Path:
     text = (tree / "CMakeLists.txt").read_text(encoding="utf-8")
     listed = re.search(r"add_library\(npuc SHARED\s+(.*?)\)", text, re.DOTALL)
     assert listed, "CMakeLists.txt names no sources"
-    options = dict(
-        re.findall(r'set_source_files_properties\((\S+\.c) PROPERTIES COMPILE_OPTIONS\s+"(-m\S+)"\)', text)
+    branch = re.search(
+        r'^if\(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64.*?^elseif', text, re.DOTALL | re.MULTILINE
     )
+    assert branch, "CMakeLists.txt has no instruction sets of x86"
+    options = dict(
+        re.findall(
+            r'set_source_files_properties\((\S+\.c) PROPERTIES COMPILE_OPTIONS\s+"(-m\S+)"\)', branch[0]
+        )
+    )
+    assert options, "no source has an instruction set of its own"
     common = [
         "gcc",
         "-std=c11",
